@@ -37,11 +37,14 @@ impl Directory {
         &self.path
     }
 
-    pub(crate) fn file(&self, name: &str) -> PathBuf {
+    /// The path of a file or folder in it.
+    #[must_use]
+    pub fn file(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
 
-    pub(crate) fn write(&self, name: &str, contents: &str) -> PathBuf {
+    /// Writes a file in it, and returns its path.
+    pub fn write(&self, name: &str, contents: &str) -> PathBuf {
         let path = self.file(name);
         fs::write(&path, contents)
             .unwrap_or_else(|error| panic!("cannot write {}: {error}", path.display()));

@@ -93,7 +93,7 @@ pub(crate) fn output(command: &mut Command, install: &str) -> Output {
     output
 }
 
-fn missing(command: &Command, install: &str, error: &std::io::Error) -> String {
+pub(crate) fn missing(command: &Command, install: &str, error: &std::io::Error) -> String {
     format!("cannot run {}: {error}; install it: {install}", command.get_program().display())
 }
 

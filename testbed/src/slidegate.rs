@@ -182,6 +182,16 @@ impl SlidegateOptions {
         self
     }
 
+    /// Runs lines of a POSIX shell before it, such as `ulimit -n 200`, in the same process.
+    #[must_use]
+    pub fn after(mut self, lines: &str) -> Self {
+        let program = std::mem::replace(&mut self.program, "sh".into());
+        let script = format!("{lines}\nexec \"$0\" \"$@\"");
+        let start = ["-c".to_owned(), script, program.to_string_lossy().into_owned()];
+        self.arguments.splice(0..0, start);
+        self
+    }
+
     /// The directory in which it will be.
     #[must_use]
     pub fn directory(&self) -> &Path {

@@ -15,6 +15,14 @@ pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     wait_for(what, || condition().then_some(()));
 }
 
+/// Panics if a step of a test has taken longer than this, which it only does if it hangs.
+///
+/// The limit says nothing of how fast the step should be: a test of that asserts its own bound.
+pub fn assert_no_hang(began: Instant, limit: Duration) {
+    let took = began.elapsed();
+    assert!(took < limit, "it hung: {took:?}");
+}
+
 /// Returns the first `Some`, and panics if there is none within a minute.
 pub(crate) fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + PATIENCE;

@@ -12,7 +12,7 @@ const PING: &[u8] = b"PING\r\n";
 const PONG: &[u8] = b"+PONG\r\n";
 
 #[test]
-fn it_passes_and_counts() {
+fn a_network_passes_bytes_and_counts_them() {
     let (_server, network) = server_and_network();
     let mut client = connect(&network);
     assert_eq!(ping(&mut client).unwrap(), PONG);
@@ -80,7 +80,7 @@ fn a_delay_holds_requests_and_replies_back() {
 }
 
 #[test]
-fn the_next_reply_is_cut_after_the_server_has_acted() {
+fn a_reply_can_be_cut_after_the_server_has_acted() {
     let (server, network) = server_and_network();
     for (after_bytes, rest) in [(0, &b""[..]), (2, b":1")] {
         server.command(&["SET", "key", "0"]).expect_ok();
@@ -96,7 +96,7 @@ fn the_next_reply_is_cut_after_the_server_has_acted() {
 }
 
 #[test]
-fn the_end_of_either_side_is_passed_on() {
+fn a_close_of_either_side_is_passed_on() {
     let (server, network) = server_and_network();
     let mut client = connect(&network);
     ping(&mut client).unwrap();

@@ -3,7 +3,7 @@
 use slidegate_testbed::{RedisSentinels, wait_until};
 
 #[test]
-fn the_sentinels_name_another_primary_when_it_is_killed() {
+fn sentinels_name_another_primary_when_it_is_killed() {
     let all = RedisSentinels::start();
     assert_eq!(all.urls().len(), 3);
     assert_eq!(all.primary().port(), all.servers()[0].port());

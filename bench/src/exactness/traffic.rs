@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_pattern_is_dealt_out_and_cut_at_the_length() {
+    fn a_pattern_is_dealt_out_and_cut_at_the_length() {
         let count = |seconds| {
             let plans = plans(CONNECTIONS, Duration::from_secs(seconds));
             let sends = |plan: &Vec<Task>| {

@@ -1,8 +1,8 @@
 //! The hardened HTTP server and reverse proxy of [Slidegate](https://github.com/slidegate/slidegate),
-//! on hyper. It knows nothing of limits.
+//! on hyper. It does not depend on rate limits.
 //!
-//! [`serve`] accepts connections and has a [`Handler`] answer each request, within [`Bounds`] and
-//! [`Timeouts`]. A handler that lets a request pass gives it to [`ReverseProxy::forward`].
+//! [`serve`] accepts connections and calls a [`Handler`] for each request, within [`Bounds`] and
+//! [`Timeouts`]. A handler forwards an allowed request with [`ReverseProxy::forward`].
 //!
 //! ```
 //! use bytes::Bytes;
@@ -25,6 +25,7 @@
 
 mod listen_address;
 mod net;
+mod per_address;
 mod proxy;
 mod settings;
 

@@ -1,11 +1,11 @@
-//! Where to listen.
+//! Listen addresses.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// Where to listen: `127.0.0.1:8080`, `[::]:80`, `localhost:8080`, which is 127.0.0.1, or
+/// A listen address: `127.0.0.1:8080`, `[::]:80`, `localhost:8080` (127.0.0.1), or
 /// `unix:/run/slidegate.sock`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum ListenAddress {
@@ -16,7 +16,7 @@ pub enum ListenAddress {
 }
 
 impl ListenAddress {
-    /// Whether only this machine can reach it.
+    /// Whether it is reachable only from this host.
     pub fn is_of_this_machine(&self) -> bool {
         match self {
             Self::Tcp(address) => address.ip().to_canonical().is_loopback(),
@@ -24,8 +24,8 @@ impl ListenAddress {
         }
     }
 
-    /// Where this machine connects to, to reach a TCP listener: one on all addresses is on loopback
-    /// too.
+    /// The address at which this host reaches a TCP listener: loopback for a listener on all
+    /// addresses.
     pub fn reached_at(&self) -> Option<SocketAddr> {
         let Self::Tcp(address) = self else { return None };
         let ip = match address.ip() {
@@ -36,7 +36,7 @@ impl ListenAddress {
         Some(SocketAddr::new(ip, address.port()))
     }
 
-    /// Whether a connection of this machine to an address certainly arrives here.
+    /// Whether a connection from this host to `address` is certain to reach this listener.
     pub fn is_reached_by(&self, address: &Self) -> bool {
         let (Self::Tcp(own), Self::Tcp(other)) = (self, address) else { return false };
         let is_local = other.ip().is_loopback() || other.ip().is_unspecified();
@@ -44,7 +44,7 @@ impl ListenAddress {
         own.port() == other.port() && is_same
     }
 
-    /// Whether both cannot be listened on at once. Port 0 is any free one.
+    /// Whether the two cannot be bound at the same time. Port 0 binds any free port.
     pub fn collides_with(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Tcp(one), Self::Tcp(two)) => {
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_read_back() {
+    fn listen_addresses_read_back() {
         for text in ["127.0.0.1:8080", "[::]:80", "[::1]:0", "unix:/run/slidegate.sock"] {
             assert_eq!(text.parse::<ListenAddress>().unwrap().to_string(), text);
         }

@@ -1,4 +1,4 @@
-//! What an operator sets.
+//! Settings of the server and the proxy.
 
 use std::time::Duration;
 
@@ -7,28 +7,28 @@ use http::{HeaderValue, Uri};
 /// How a [`ReverseProxy`](crate::ReverseProxy) forwards requests.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ProxyConfig {
-    /// By path prefix; the longest that fits has the request, and the prefix `/` fits all.
+    /// By path prefix. The longest matching prefix wins; `/` matches every path.
     pub routes: Vec<RouteConfig>,
     /// The `Host` sent to upstream.
     pub host: HostRule,
-    /// What becomes of ambiguous headers.
+    /// How ambiguous headers are handled.
     pub headers: HeaderRules,
-    /// Protocols that a client may upgrade to.
+    /// Protocols that clients can upgrade to.
     pub upgrades: Vec<HeaderValue>,
-    /// Threads that serve, each with its own connections.
+    /// Worker threads, each with its own connections.
     pub workers: usize,
-    /// How long to wait.
+    /// Timeouts of clients and upstream.
     pub timeouts: Timeouts,
-    /// How much of everything there may be at once.
+    /// Limits on connections, requests and bytes.
     pub bounds: Bounds,
 }
 
-/// Where requests for some paths go.
+/// The upstream servers for one path prefix.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RouteConfig {
-    /// The beginning of the paths.
+    /// The path prefix, matched by whole segments.
     pub prefix: String,
-    /// Taken in turn. `http` or `https`, with a host and perhaps a port, and no path.
+    /// Used round-robin. `http` or `https` with a host, an optional port and no path.
     pub servers: Vec<Uri>,
     /// Speak HTTP/2 with prior knowledge, as gRPC does.
     pub http2: bool,
@@ -37,61 +37,62 @@ pub struct RouteConfig {
 /// The `Host` sent to upstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum HostRule {
-    /// The one that the client asked for.
+    /// The host that the client requested.
     #[default]
     Keep,
-    /// The upstream's own.
+    /// The host of the upstream server.
     Upstream,
 }
 
-/// What becomes of requests with headers that upstreams may read in other ways.
+/// How headers are handled that upstreams can interpret in more than one way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct HeaderRules {
-    /// Whether headers with underscores in their names are passed on. CGI and its successors read
-    /// them as hyphens.
+    /// Forwards headers with underscores in their names. CGI and its successors read underscores as
+    /// hyphens.
     pub underscores: bool,
-    /// Whether requests are refused that ask upstream for another method or path than policies see.
+    /// Refuses requests that ask upstream for another method or path than the policies see.
     pub refuse_overrides: bool,
 }
 
-/// How long to wait.
+/// Timeouts of clients and upstream.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Timeouts {
-    /// For all of a request's head, and for a TLS handshake or a PROXY header before it.
+    /// For a complete request head, and for a TLS handshake or a PROXY header before it.
     pub head: Duration,
-    /// For the next request on a connection, and for the next piece of a body.
+    /// For the next request on a connection, and for the next frame of a body.
     pub idle: Duration,
-    /// For a connection to upstream.
+    /// For connecting to upstream.
     pub connect: Duration,
     /// For the head of upstream's response.
     pub response: Duration,
     /// Drain timeout: for requests in flight at shutdown.
     pub drain: Duration,
-    /// For all of a request's body.
+    /// For a complete request body.
     pub body: Duration,
     /// Idle timeout of an upgraded connection, such as a WebSocket.
     pub tunnel: Duration,
 }
 
-/// How much of everything there may be at once.
+/// Limits on connections, requests and bytes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Bounds {
-    /// Bytes of a request's head.
+    /// Maximum bytes of a request head.
     pub head_bytes: usize,
-    /// Client connections, over all workers.
+    /// Maximum client connections, over all workers.
     pub connections: usize,
-    /// Client connections from one address, over all workers; at most `connections`.
+    /// Maximum client connections from one address, over all workers; at most `connections`.
     pub connections_per_address: usize,
-    /// Requests that wait for upstream, over all workers.
+    /// Maximum requests in flight to upstream, over all workers.
     pub in_flight: usize,
-    /// Requests of one address that wait for upstream, over all workers; at most `in_flight`.
+    /// Maximum requests in flight to upstream from one address, over all workers; at most
+    /// `in_flight`.
     pub in_flight_per_address: usize,
-    /// Connections that are kept open to one upstream server, for each worker.
+    /// Maximum idle connections to one upstream server, per worker.
     pub idle_upstream: usize,
-    /// Bytes of a request's body; without, there is no limit.
+    /// Maximum bytes of a request body; `None` means no limit.
     pub body_bytes: Option<u64>,
-    /// Bytes per second that a request's body must reach on average after its first 10 seconds;
-    /// 0 is no minimum.
+    /// Minimum average bytes per second of a request body after its first 10 seconds; 0 disables
+    /// the check.
     pub body_rate: u32,
 }
 

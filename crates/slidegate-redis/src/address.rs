@@ -1,4 +1,4 @@
-//! Where Redis is, as a URL.
+//! The Redis URL.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,18 +6,18 @@ use std::str::FromStr;
 use percent_encoding::percent_decode_str;
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo};
 
-/// Where Redis is: the URL, read and checked. It shows no password.
+/// The address of Redis, parsed from a URL. `Display` and `Debug` omit passwords.
 ///
-/// | form | what is there |
+/// | form | topology |
 /// |---|---|
 /// | `redis://user:password@host:6379/0` | one server |
-/// | `rediss://…` | one server, by TLS |
-/// | `unix:///run/redis.sock?db=0` | one server, by a socket of this machine |
-/// | `redis-sentinel://user:password@host1:26379,host2:26379/master/0` | whichever server the sentinels call `master` |
-/// | `redis-cluster://user:password@host1:6379,host2:6379` | a cluster; any of its nodes will do |
+/// | `rediss://…` | one server over TLS |
+/// | `unix:///run/redis.sock?db=0` | one server on a Unix socket |
+/// | `redis-sentinel://user:password@host1:26379,host2:26379/master/0` | the server that the sentinels name `master` |
+/// | `redis-cluster://user:password@host1:6379,host2:6379` | a cluster, found through any of its nodes |
 ///
-/// `rediss-sentinel` and `rediss-cluster` are the same by TLS. Sentinels that want a password of
-/// their own get it by `?sentinel_user=…&sentinel_password=…`.
+/// `rediss-sentinel` and `rediss-cluster` use TLS. Credentials for the sentinels are set with
+/// `?sentinel_user=…&sentinel_password=…`.
 #[derive(Clone)]
 pub struct Address {
     pub(crate) topology: Topology,
@@ -35,7 +35,7 @@ pub(crate) enum Topology {
 pub(crate) struct Sentinels {
     pub(crate) nodes: Vec<ConnectionAddr>,
     pub(crate) master: String,
-    /// How to log in to the master, whose address only the sentinels know.
+    /// Credentials for the master, whose address comes from the sentinels.
     pub(crate) server: ConnectionInfo,
     pub(crate) user: Option<String>,
     pub(crate) password: Option<String>,
@@ -66,7 +66,7 @@ impl FromStr for Address {
     }
 }
 
-/// A URL with several hosts: what comes before them, the hosts, and what comes after.
+/// A URL with several hosts: the part before them, the hosts, and the part after.
 struct Hosts<'a> {
     login: &'a str,
     hosts: Vec<&'a str>,
@@ -78,7 +78,7 @@ impl<'a> Hosts<'a> {
     fn parse(rest: &'a str) -> Result<Self, AddressError> {
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
-        // What is before the last @ may be a password, even if it has a slash in it.
+        // The text before the last @ may be a password, even with a slash in it.
         if path.contains('@') {
             return Err(AddressError::Slash);
         }
@@ -126,7 +126,7 @@ fn sentinels(scheme: &str, rest: &str) -> Result<Sentinels, AddressError> {
     })
 }
 
-/// Whether a host has a port: an IPv6 address has colons of its own, in brackets.
+/// Whether a host has a port. The colons of an IPv6 address are inside brackets.
 fn has_port(host: &str) -> bool {
     host.rsplit_once(']').map_or(host, |(_, after)| after).contains(':')
 }
@@ -162,14 +162,14 @@ impl fmt::Debug for Address {
     }
 }
 
-/// Why a URL does not say where Redis is. It never repeats the URL, which may have a password.
+/// Why a Redis URL is invalid. The message never repeats the URL, which may contain a password.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AddressError {
     /// There is no scheme.
     #[error("the Redis URL has no scheme: expected something like redis://127.0.0.1:6379")]
     NoScheme,
-    /// The scheme is not one of Redis.
+    /// The scheme is not a Redis scheme.
     #[error(
         "the Redis URL has the scheme {0:?}: expected redis, rediss, unix, redis-sentinel, \
          rediss-sentinel, redis-cluster or rediss-cluster"
@@ -180,18 +180,18 @@ pub enum AddressError {
         "the Redis URL has no host: expected something like redis-cluster://10.0.0.1:6379,10.0.0.2:6379"
     )]
     NoHost,
-    /// The name that sentinels know the server by is missing.
+    /// The name of the master is missing.
     #[error(
         "the Redis URL has no master's name: expected something like redis-sentinel://10.0.0.1:26379/mymaster"
     )]
     NoMaster,
-    /// A user or a password has a slash in it.
+    /// A user or a password contains a slash.
     #[error("the Redis URL has a slash before its last @: in a password, write %2F")]
     Slash,
-    /// A cluster has one database.
+    /// A cluster has only database 0.
     #[error("the Redis URL asks for database {0:?} of a cluster, which only has 0")]
     ClusterDatabase(String),
-    /// The parts do not make a URL.
+    /// The URL is malformed.
     #[error("the Redis URL cannot be read: {0}")]
     Malformed(String),
 }
@@ -201,7 +201,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_form_is_read_and_shows_no_password() {
+    fn every_form_of_url_is_read_and_shows_no_password() {
         for (url, shown) in [
             ("redis://127.0.0.1:6379", "127.0.0.1:6379"),
             ("redis://me:hunter2@10.0.0.1:7000/3", "10.0.0.1:7000"),
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn logins_are_kept() {
+    fn urls_keep_user_and_password() {
         let address: Address =
             "redis-sentinel://me:p%40ss@a/m/2?sentinel_password=s%3D1".parse().unwrap();
         let Topology::Sentinel(sentinels) = address.topology else { panic!("sentinels") };

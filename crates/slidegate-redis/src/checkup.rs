@@ -1,18 +1,18 @@
-//! Looks for settings of a server that would make it forget.
+//! Checks a server for settings that lose data.
 
 use redis::Value;
 
-/// Something about a server that endangers the budgets it keeps, and the remedy.
+/// A problem of a server that endangers its budgets, with a remedy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServerWarning {
-    /// The server drops keys when its memory is full, and with them what was spent.
+    /// The server evicts keys when its memory is full, and with them spends.
     #[error(
         "Redis drops keys when its memory is full (maxmemory-policy {0}): whoever's key it drops has \
-         a fresh budget; set maxmemory-policy noeviction, best on an instance of its own"
+         a fresh budget; set maxmemory-policy noeviction, preferably on a dedicated instance"
     )]
     Evicts(String),
-    /// The server follows another one and cannot count.
+    /// The server is a replica and cannot count.
     #[error(
         "this Redis is a replica, which lags behind and cannot count; connect to its primary, or by \
          redis-sentinel:// or redis-cluster://"
@@ -25,14 +25,14 @@ pub enum ServerWarning {
     TooOld(String),
 }
 
-/// What a server says of itself.
+/// The state of a server.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ServerReport {
-    /// What endangers the budgets that it keeps.
+    /// Problems that endanger its budgets.
     pub warnings: Vec<ServerWarning>,
-    /// Keys that it has dropped since it began because its memory was full; of a cluster, all of its
-    /// nodes together.
+    /// Keys evicted since its start because its memory was full; the sum over all nodes of a
+    /// cluster.
     pub evicted_keys: u64,
 }
 
@@ -55,7 +55,7 @@ fn evicted_keys(info: &Value) -> u64 {
     }
 }
 
-/// What `INFO` gives reason to worry about; a cluster's is that of all its nodes.
+/// The problems found in `INFO`; for a cluster, over all of its nodes.
 pub(crate) fn findings(info: &Value) -> Vec<ServerWarning> {
     match info {
         Value::BulkString(text) => findings_in(&String::from_utf8_lossy(text)),

@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn every_pair_of_policies_is_told_and_local_ones_keep_no_keys() {
+    fn every_pair_of_policies_is_reported_and_local_ones_keep_no_keys() {
         let list: Vec<Written<'_>> =
             ["a", "b", "c"].map(|name| (name, "ip", "1/min", "rl:<identity>")).to_vec();
         assert_eq!(collisions(&list).len(), 3);

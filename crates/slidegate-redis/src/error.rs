@@ -1,16 +1,16 @@
-//! What can go wrong between the store and Redis.
+//! Errors of the store.
 
 use redis::RedisError;
 use slidegate::StoreError;
 
-/// Why Redis did not count.
+/// Why Redis did not count a request.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum RedisStoreError {
-    /// There is no connection, so nothing was asked.
+    /// There is no connection, so nothing was sent.
     #[error("no connection to Redis: {0}")]
     Unreachable(#[source] RedisError),
-    /// Redis refuses, or the connection broke.
+    /// Redis returned an error, or the connection failed.
     #[error("{}", hinted(.0))]
     Redis(#[from] RedisError),
     /// Two ledgers of one request would have the same key.
@@ -23,52 +23,52 @@ pub enum RedisStoreError {
         /// The template.
         template: String,
     },
-    /// The user may not touch a key that is no ledger's.
-    #[error("{error}: grant the Redis user the key ~{key}")]
+    /// The user has no permission for keys other than ledgers'.
+    #[error("{error}: grant the Redis user the keys ~{pattern}")]
     KeyDenied {
-        /// The key.
-        key: String,
-        /// What Redis says.
+        /// The pattern of the keys, as in an ACL.
+        pattern: String,
+        /// The error of Redis.
         #[source]
         error: RedisError,
     },
-    /// The reply is not what the script says.
+    /// The reply is not in the format of the script.
     #[error("Redis gave an unexpected reply to a script")]
     Reply,
-    /// Redis has failed too often and is not asked.
+    /// The circuit breaker is open.
     #[error("the Redis circuit breaker is open")]
     CircuitOpen,
-    /// As many calls are in flight as may be.
+    /// The limit of calls in flight was reached.
     #[error("too many calls to Redis are in flight")]
     QueueFull,
 }
 
-/// What is wrong with a key that Redis cannot count in. It concerns the requests that need the key;
-/// Redis itself is well.
+/// Why Redis cannot count in a key. Affects only the requests that need the key; Redis itself is
+/// healthy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum KeyErrorReason {
     /// The key has a value of another type, such as a ledger in the other layout.
     WrongType,
-    /// The Redis user may not touch the key, or may not run the command on it.
+    /// The Redis user has no permission for the key or for the command.
     NoPermission,
     /// The scores are times in another unit than the store's [`ScoreUnit`](crate::ScoreUnit).
     ScoreUnit,
-    /// The value is of the right type and no ledger.
+    /// The value has the right type but is not a ledger.
     Unreadable,
     /// Two ledgers of one request have the key.
     SharedKey,
     /// The server keeps the keys of one request in different slots.
     OtherSlot,
-    /// The reply of the script cannot be read.
+    /// The reply of the script is malformed.
     Reply,
 }
 
-/// What a Redis user has no permission for.
+/// The permission that a Redis user lacks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum MissingPermission {
     Key,
-    /// A command, if Redis says which.
+    /// A command, if Redis names it.
     Command(Option<String>),
 }
 
@@ -88,7 +88,7 @@ impl KeyErrorReason {
 }
 
 impl RedisStoreError {
-    /// What is wrong with a key of this one request, if that is it: then Redis itself is well.
+    /// The reason if the error is about a key of this request. Redis itself is healthy then.
     pub fn key_error(&self) -> Option<KeyErrorReason> {
         match self {
             Self::Unreachable(_) | Self::CircuitOpen | Self::QueueFull => None,
@@ -99,7 +99,7 @@ impl RedisStoreError {
         }
     }
 
-    /// What the Redis user has no permission for, if that is it.
+    /// The missing permission, if that is the cause.
     pub(crate) fn missing_permission(&self) -> Option<MissingPermission> {
         match self {
             Self::Redis(error) if key_error(error) == Some(KeyErrorReason::NoPermission) => {
@@ -110,7 +110,7 @@ impl RedisStoreError {
         }
     }
 
-    /// What the server calls its refusal.
+    /// The error code of the server.
     pub(crate) fn code(&self) -> Option<&str> {
         match self {
             Self::Redis(error) => error.code(),
@@ -118,17 +118,17 @@ impl RedisStoreError {
         }
     }
 
-    /// Names the key, which is no ledger's, if it is what the user may not touch.
-    pub(crate) fn at_key(self, key: &str) -> Self {
+    /// Names the keys, which are not ledgers', if the user has no permission for them.
+    pub(crate) fn at_keys(self, pattern: String) -> Self {
         match (self.missing_permission(), self) {
             (Some(MissingPermission::Key), Self::Redis(error)) => {
-                Self::KeyDenied { key: key.to_owned(), error }
+                Self::KeyDenied { pattern, error }
             }
             (_, other) => other,
         }
     }
 
-    /// The failure that made a store's error and is about a key, if it was such a one.
+    /// The cause of a store's error if it is about a key.
     pub(crate) fn about_a_key(error: &StoreError) -> Option<(&Self, KeyErrorReason)> {
         let StoreError::Unavailable(cause) = error else { return None };
         let failure: &Self = cause.downcast_ref()?;
@@ -181,22 +181,22 @@ fn missing_permission(text: &str) -> MissingPermission {
     }
 }
 
-/// An error of Redis, with what to do about it where that is not plain.
+/// An error of Redis, with a remedy where it is not obvious.
 fn hinted(error: &RedisError) -> String {
     let hint = match (key_error(error), error.code()) {
         (Some(KeyErrorReason::WrongType), _) => {
-            " (the key has something else, perhaps a ledger in the other layout: use another key template, or wait until such keys are gone)"
+            " (the key has another type, perhaps a ledger in the other layout: use another key template, or wait until such keys have expired)"
         }
         (Some(KeyErrorReason::ScoreUnit), _) => {
             " (another limiter counts on the key: set score_unit to the unit of its scores)"
         }
         (Some(KeyErrorReason::Unreadable), _) => {
-            " (the value is perhaps no ledger but another program's: use another key template)"
+            " (the value may belong to another program: use another key template)"
         }
         (Some(KeyErrorReason::NoPermission), _) => {
-            " (docs/redis.md lists what the user must be allowed to do)"
+            " (docs/redis.md lists the permissions that the user needs)"
         }
-        (_, Some("OOM")) => " (give Redis more memory, or an instance of its own)",
+        (_, Some("OOM")) => " (give Redis more memory, or use a dedicated instance)",
         (_, Some("READONLY")) => " (this is a replica: connect to the primary)",
         _ => "",
     };
@@ -216,7 +216,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_about_a_key_is_told_from_what_is_about_the_server() {
+    fn errors_of_a_key_are_distinguished_from_errors_of_the_server() {
         use KeyErrorReason::{NoPermission, OtherSlot, ScoreUnit, Unreadable, WrongType};
         for (reply, expected) in [
             ("WRONGTYPE Operation against a key script: 5f, on @user_script:9.", Some(WrongType)),
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_that_is_denied_is_told_from_a_key() {
+    fn a_denied_command_is_distinguished_from_a_denied_key() {
         let command = |name: &str| Some(MissingPermission::Command(Some(name.to_owned())));
         for (reply, expected) in [
             (

@@ -1,17 +1,18 @@
-//! The names of keys.
+//! Key templates.
 
 use std::fmt;
 use std::str::FromStr;
 
+use slidegate::limit::Period;
 use slidegate::{Identity, Name, Quota};
 
 /// How the key of a ledger is named: a text with `<kind>`, `<identity>`, `<policy>` and `<window>`
 /// in it. In place of `<identity>` it can have `<account>`: a client's address as it is, and any
 /// other identity with its kind, such as `user:42`.
 ///
-/// The default, `slidegate:{<kind>:<identity>}:<policy>:<window>`, gives every ledger a key of its
-/// own. Its braces are what Redis Cluster places keys by, so all that one identity has is in one
-/// place. `<window>` is written as in quotas: `min`, `day`, `90s`.
+/// The default, `slidegate:{<kind>:<identity>}:<policy>:<window>`, gives every ledger a separate
+/// key. Its braces are the hash tag of Redis Cluster, so all ledgers of one identity are in one
+/// slot. `<window>` is written as in quotas: `min`, `day`, `90s`.
 ///
 /// ```
 /// use slidegate_redis::KeyTemplate;
@@ -36,7 +37,7 @@ enum TemplatePart {
     Window,
 }
 
-const PLACES: [(&str, TemplatePart); 5] = [
+const PLACEHOLDERS: [(&str, TemplatePart); 5] = [
     ("kind", TemplatePart::Kind),
     ("identity", TemplatePart::Identity),
     ("account", TemplatePart::Account),
@@ -50,8 +51,8 @@ impl KeyTemplate {
         self.fill(policy, (identity.kind(), identity.value()), quota)
     }
 
-    /// The key of a ledger, of an identity with this kind and value. `everyone` and `anonymous` have
-    /// no value.
+    /// The key of the ledger of an identity with this kind and value. `everyone` and `anonymous`
+    /// have no value.
     pub(crate) fn fill(&self, policy: &Name, (kind, value): (&str, &str), quota: Quota) -> String {
         let mut key = String::with_capacity(64);
         for part in &self.parts {
@@ -70,8 +71,7 @@ impl KeyTemplate {
         key
     }
 
-    /// A pattern, as Redis' permissions have them, of all keys of a policy: its ledgers, and the
-    /// marks beside them.
+    /// The ACL key pattern of all keys of a policy: its ledgers and their marks.
     pub(crate) fn pattern(&self, policy: &Name) -> String {
         let piece = |part: &TemplatePart| match part {
             TemplatePart::Text(text) => escaped(text),
@@ -84,10 +84,9 @@ impl KeyTemplate {
         pieces.concat()
     }
 
-    /// The key of the shared map beside the ledgers: what all their keys begin with, and a word. No
-    /// identity can give a ledger this key: it has a brace where ledgers have none, or none where they
-    /// have one.
-    pub(crate) fn shared_map_key(&self) -> String {
+    /// The prefix of the shared state's keys: the common prefix of all ledger keys, and a word. No ledger
+    /// can have such a key: it has a brace where ledger keys have none, or the reverse.
+    pub(crate) fn shared_prefix(&self) -> String {
         let text = &self.text;
         match text.find(['<', '{']) {
             Some(end) if text[end..].starts_with('{') => format!("{}shared", &text[..end]),
@@ -95,19 +94,19 @@ impl KeyTemplate {
         }
     }
 
-    /// The same template for keys that begin with this namespace.
+    /// The template with its keys prefixed by this namespace.
     pub(crate) fn within(&self, namespace: &Name) -> Self {
         format!("{namespace}:{self}").parse().expect("a name has no brackets")
     }
 
-    /// Whether Cluster keeps all windows of an account in one place.
+    /// Whether all windows of an account are in one cluster slot.
     pub(crate) fn keeps_windows_together(&self) -> bool {
         let tag = self.text.split_once('{').and_then(|(_, rest)| rest.split_once('}'));
         tag.is_some_and(|(tag, _)| !tag.is_empty() && !tag.contains("<window>"))
     }
 }
 
-/// A pattern of this text alone.
+/// A pattern that matches only this text.
 pub(crate) fn escaped(text: &str) -> String {
     let mut pattern = String::new();
     for c in text.chars() {
@@ -122,11 +121,9 @@ pub(crate) fn escaped(text: &str) -> String {
 /// The kind of identities that are addresses.
 const ADDRESS: &str = "ip";
 
-/// The window as keys have it.
+/// The window as keys have it: `min`, `30s`.
 pub(crate) fn window_text(quota: Quota) -> String {
-    let text = quota.to_string();
-    let (_, window) = text.split_once('/').expect("a quota has units and a window");
-    window.to_owned()
+    format!("{:#}", Period(quota.window()))
 }
 
 impl Default for KeyTemplate {
@@ -151,7 +148,7 @@ impl FromStr for KeyTemplate {
             let (name, after) = after
                 .split_once('>')
                 .ok_or_else(|| KeyTemplateError::Unclosed(template.to_owned()))?;
-            let known = PLACES.iter().find(|(place, _)| *place == name);
+            let known = PLACEHOLDERS.iter().find(|(place, _)| *place == name);
             let (_, part) = known.ok_or_else(|| KeyTemplateError::UnknownPlace {
                 template: template.to_owned(),
                 place: name.to_owned(),
@@ -172,24 +169,24 @@ impl FromStr for KeyTemplate {
     }
 }
 
-/// Why a text is no key template.
+/// Why a text is not a valid key template.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum KeyTemplateError {
-    /// Everybody would share one key.
-    #[error("key template {0:?} has no <identity>: everybody would share one budget")]
+    /// All identities would share one key.
+    #[error("key template {0:?} has no <identity>: all identities would share one budget")]
     NoIdentity(String),
-    /// There is no such place.
+    /// The placeholder is unknown.
     #[error(
         "key template {template:?} has <{place}>, which is unknown: expected <kind>, <identity>, <account>, <policy> or <window>"
     )]
     UnknownPlace {
         /// The whole template.
         template: String,
-        /// What stands between the angle brackets.
+        /// The text between the angle brackets.
         place: String,
     },
-    /// A bracket is open.
+    /// A bracket is not closed.
     #[error("key template {0:?} has a < without its >")]
     Unclosed(String),
 }
@@ -207,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_of_the_sources() {
+    fn templates_make_the_keys_of_the_sources() {
         let ip = Identity::ip("203.0.113.7".parse::<IpAddr>().unwrap(), Prefixes::default());
         let user = Identity::user("42");
         let (minute, day) = (Quota::per_minute(10), Quota::per_day(10));
@@ -234,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shared_map_has_a_key_that_no_ledger_has() {
+    fn keys_of_the_shared_state_are_no_ledgers() {
         for (template, expected) in [
             ("slidegate:{<kind>:<identity>}:<policy>:<window>", "slidegate:shared"),
             ("shop:{<identity>}", "shop:shared"),
@@ -242,11 +239,11 @@ mod tests {
             ("<identity>", "{shared}"),
             ("{<identity>}", "shared"),
         ] {
-            let map = template.parse::<KeyTemplate>().unwrap().shared_map_key();
-            assert_eq!(map, expected);
+            let prefix = template.parse::<KeyTemplate>().unwrap().shared_prefix();
+            assert_eq!(prefix, expected);
             for name in ["shared", "{shared}"] {
                 let ledger = key(template, "shared", &Identity::user(name), Quota::per_minute(1));
-                assert_ne!(ledger, map);
+                assert!(!ledger.starts_with(&format!("{prefix}:")) && ledger != prefix);
             }
         }
     }

@@ -1,16 +1,16 @@
-//! How a ledger is kept in Redis, and the unit of time of its scores if it is a sorted set.
+//! Layouts of a ledger in Redis, and the unit of the scores of a sorted set.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// How a ledger is kept in Redis. Both decide alike.
+/// The layout of a ledger in Redis. Decisions are the same in both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Layout {
     /// A string: a header and a run of stamps. Small and fast.
     #[default]
     Packed,
     /// A sorted set with a member for each unit, whose score is the stamp, in milliseconds or another
-    /// [unit](ScoreUnit). Most sliding logs on Redis are kept so; they and this store can count on the
+    /// [unit](ScoreUnit). Most sliding logs on Redis use this layout, so they and this store can count on the
     /// same key, and `redis-cli` shows it. It takes a hundred bytes or more for each unit.
     SortedSet,
 }
@@ -35,13 +35,13 @@ impl FromStr for Layout {
     }
 }
 
-/// A text that names no layout.
+/// A text that is not the name of a layout.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no layout: expected packed or sorted-set")]
+#[error("unknown layout {0:?}: expected packed or sorted-set")]
 pub struct LayoutError(String);
 
-/// The unit of time that the scores of the layout `sorted-set` are in. It must be that of all who
-/// count on the same keys.
+/// The unit of time that the scores of the layout `sorted-set` are in. All
+/// limiters that count on the same keys must use the same unit.
 ///
 /// Times since 1970 are not exact in every unit: of nanoseconds, a score has steps of 256. A spend
 /// is rounded up to the next step, so it is held longer by less than a microsecond, never shorter.
@@ -56,12 +56,12 @@ pub struct LayoutError(String);
 pub enum ScoreUnit {
     /// With the milliseconds as a fraction, as in `1700000000.123`.
     Seconds,
-    /// What most limiters have.
+    /// Used by most limiters.
     #[default]
     Milliseconds,
-    /// What Redis' own `TIME` has.
+    /// The resolution of Redis `TIME`.
     Microseconds,
-    /// What Go's `UnixNano` has.
+    /// The unit of Go's `UnixNano`.
     Nanoseconds,
 }
 
@@ -69,7 +69,7 @@ impl ScoreUnit {
     pub(crate) const ALL: [Self; 4] =
         [Self::Seconds, Self::Milliseconds, Self::Microseconds, Self::Nanoseconds];
 
-    /// What the script goes by, as described in `sorted_set.lua`.
+    /// The constants of the script, described in `sorted_set.lua`.
     pub(crate) fn constants(self) -> &'static str {
         match self {
             Self::Seconds => "local TIMES, PARTS, PAD, SLOP = 1, 1000, 2 ^ -21, 0.002",
@@ -104,7 +104,7 @@ impl FromStr for ScoreUnit {
     }
 }
 
-/// A text that names no unit of scores.
+/// A text that is not the name of a score unit.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{0:?} is no unit of scores: expected s, ms, us or ns (or seconds, milliseconds, microseconds, \

@@ -1,4 +1,4 @@
-//! Units taken ahead, so that requests of busy accounts need not wait for Redis.
+//! Prefetched units, so that requests of busy accounts need not wait for Redis.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -15,22 +15,22 @@ use slidegate::{Account, Clock, Identity, Name, Standing, Store, StoreError, Tim
 use crate::ResilientStore;
 use crate::owned::OwnedCharge;
 
-/// A store that decides charges with a [lease](Charge::lease) from units that it has taken ahead.
+/// A store that decides charges with a [lease](Charge::lease) from prefetched units.
 ///
 /// Taking a lease is an ordinary spend of several units on the account's ledger, whose window is the
-/// quota's and the lease's length together. A unit of the lease may be used until that length after
+/// quota's and the lease's length together. A unit of the lease can be used until that length after
 /// it was taken, and so leaves the ledger no sooner than a window after it was used: no window ever
-/// sees more than the units, for any number of processes. What a lease leaves unused is refunded when
-/// it ends.
+/// contains more than the quota, for any number of processes. Unused units of a lease are refunded
+/// when it ends.
 ///
 /// - A lease is as large as what the account spends in half of its length, and at most a quarter of
 ///   what the store has left for all processes. So no process takes what others need, and the last
 ///   few units are spent one request at a time.
 /// - It is renewed in the background when half of it is used. A request that finds no lease is decided
-///   by the store, and so is one whose cost is above what is left of each lease.
+///   by the store, and so is one whose cost exceeds what is left of each lease.
 /// - Leases are taken for accounts that ask more than once in half of their length, and for up to
 ///   100,000 at a time. Others are decided by the store.
-/// - While the store is in trouble no leases are taken; those in hand are used up.
+/// - While the store fails, no leases are taken; existing ones are used up.
 ///
 /// Where a quota stands is what this process knows: what the store had left when it was last asked,
 /// and what is left of the leases here.
@@ -42,7 +42,7 @@ struct LeasedInner<S> {
     clock: Arc<dyn Clock>,
 }
 
-/// What a [`LeasedStore`] has done so far.
+/// Counters of a [`LeasedStore`] since the start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LeaseStats {
@@ -54,7 +54,7 @@ pub struct LeaseStats {
     pub refunded: u64,
     /// Requests decided from a lease, without asking the store.
     pub decisions: u64,
-    /// Accounts that are watched for how much they ask.
+    /// Accounts whose demand is tracked.
     pub accounts: usize,
 }
 
@@ -75,7 +75,7 @@ impl<S: Store> LeasedStore<S> {
         &self.0.store
     }
 
-    /// What it has done so far.
+    /// Counters since the start.
     pub fn stats(&self) -> LeaseStats {
         let accounts = self.0.accounts.lock();
         LeaseStats { accounts: accounts.table.len(), ..accounts.stats }
@@ -102,7 +102,7 @@ impl<S: Store> LeasedStore<S> {
     /// Takes a lease in the background, and refunds what is left of it when it ends.
     fn renew(&self, charge: &Charge<'_>, lease: Duration, wanted: Option<WantedLease>) {
         let Some(WantedLease { account, units }) = wanted else { return };
-        // It is nobody's request: it must fit, and is not counted if it does not.
+        // Not a client's request: it must fit, and is not counted if denied.
         let charge = charge.shadow(false).count_denied(false);
         let Ok(charge) = charge.with_cost(units) else { return };
         let (store, charge) = (self.clone(), OwnedCharge::from(&charge));
@@ -118,7 +118,7 @@ impl<S: Store> LeasedStore<S> {
             }
             let Some(rest) = NonZeroU32::new(rest).filter(|_| receipt.spent) else { return };
             let Ok(rest) = charge.as_charge().with_cost(rest) else { return };
-            // What cannot be refunded is held until it leaves the window, as if it had been used.
+            // Units that cannot be refunded stay spent until they leave the window.
             if let Err(error) = store.0.store.refund(&rest.into(), Spent::At(receipt.at)).await {
                 tracing::debug!(%error, "unused units of a lease were not refunded");
             }
@@ -188,12 +188,12 @@ impl<S: fmt::Debug> fmt::Debug for LeasedStore<S> {
     }
 }
 
-/// How many accounts are watched at once.
+/// Maximum accounts whose demand is tracked.
 const MAX_ACCOUNTS: usize = 100_000;
-/// A full table looks for idle accounts this often.
-const SWEEP_EVERY: Duration = Duration::from_millis(100);
-/// A lease takes at most this part of what is left for all.
-const PART_OF_REMAINING: u32 = 4;
+/// Minimum interval between searches of a full table for idle accounts.
+const SWEEP_INTERVAL: Duration = Duration::from_millis(100);
+/// A lease takes at most one of this many parts of the remaining units.
+const REMAINING_PARTS: u32 = 4;
 
 #[derive(Default)]
 struct LeasedAccounts {
@@ -203,31 +203,31 @@ struct LeasedAccounts {
     stats: LeaseStats,
 }
 
-/// An account's leases, and what tells how large the next one should be.
+/// An account's leases, and the demand that determines the size of the next one.
 struct LeasedAccount {
-    /// Tells it from one of the same name before a reset.
+    /// Distinguishes it from one of the same name before a reset.
     id: u64,
     /// The leases are for these quotas only.
     quotas: Quotas,
     leases: Vec<Lease>,
-    /// What the store last answered, and when it was asked.
+    /// The last reply of the store, and when it was requested.
     known: Standings,
     known_at: Timestamp,
     demand: Demand,
-    /// No further lease is asked for before.
+    /// No further lease is requested before this instant.
     renewing_until: Timestamp,
 }
 
 struct Lease {
-    /// When it was taken, by the store's clock: a refund goes by it.
+    /// When it was taken, by the store's clock. A refund needs this time.
     at: Timestamp,
-    /// When it was asked for, which is no later than it was taken.
+    /// When it was requested, not later than it was taken.
     sent: Timestamp,
     until: Timestamp,
     left: u32,
 }
 
-/// How many units are asked for in half of a lease's length.
+/// The units requested in half of a lease's length.
 #[derive(Default)]
 struct Demand {
     since: Timestamp,
@@ -243,7 +243,7 @@ struct WantedLease {
 }
 
 impl LeasedAccounts {
-    /// Takes a request's cost from a lease, if one has it. Says too if another is to be taken.
+    /// Takes a request's cost from a lease that has enough units. Also returns the next lease to take.
     fn take(
         &mut self,
         charge: &Charge<'_>,
@@ -261,7 +261,7 @@ impl LeasedAccounts {
         Some((Receipt { spent: true, at, degraded: false, standings }, wanted))
     }
 
-    /// Notes what the store answered, and adds to it what is left here.
+    /// Records the reply of the store, and adds the unused units of the leases to it.
     fn learn(
         &mut self,
         charge: &Charge<'_>,
@@ -275,7 +275,7 @@ impl LeasedAccounts {
         if receipt.spent { account.wanted(lease, sent) } else { None }
     }
 
-    /// Adds what is left here to what the store has told.
+    /// Adds the unused units of the leases to the store's reply.
     fn peek(&mut self, charge: &Charge<'_>, receipt: &mut Receipt, now: Timestamp) {
         let Some(account) = self.find(charge) else { return };
         receipt.standings = account.with_leases(&receipt.standings, now);
@@ -288,8 +288,8 @@ impl LeasedAccounts {
         }
     }
 
-    /// Adds a lease that was taken. Returns false if it is of no use: it was denied, counted in this
-    /// process only, is over, or its account was reset meanwhile.
+    /// Adds a lease that was taken. Returns false if it cannot be used: it was denied, counted only
+    /// locally, has ended, or its account was reset meanwhile.
     fn add(
         &mut self,
         id: u64,
@@ -313,7 +313,7 @@ impl LeasedAccounts {
         true
     }
 
-    /// Removes a lease that is over. Returns how many of its units were not used.
+    /// Removes a lease that has ended. Returns its unused units.
     fn end(&mut self, charge: &Charge<'_>, at: Timestamp) -> u32 {
         let Some(account) = self.find(charge) else { return 0 };
         let ended = account.leases.iter().position(|lease| lease.at == at);
@@ -322,7 +322,7 @@ impl LeasedAccounts {
         left
     }
 
-    /// Gives units back to the lease that they were taken from. Returns false if it is over.
+    /// Returns units to their lease. Returns false if the lease has ended.
     fn give_back(&mut self, charge: &Charge<'_>, at: Timestamp, now: Timestamp) -> bool {
         let Some(account) = self.find(charge) else { return false };
         let lease = account.leases.iter_mut().find(|lease| lease.at == at && now < lease.until);
@@ -340,12 +340,12 @@ impl LeasedAccounts {
         (account.quotas == *charge.quotas()).then_some(account)
     }
 
-    /// The account of a charge, begun if need be; none if there is no room, or if its leases are for
-    /// the quotas of another plan.
+    /// The account of a charge, created if necessary; `None` if the table is full, or if its leases
+    /// have the quotas of another plan.
     fn watch(&mut self, charge: &Charge<'_>, now: Timestamp) -> Option<&mut LeasedAccount> {
         let name = account_of(charge);
         if self.table.len() >= MAX_ACCOUNTS && !self.table.contains_key(&name) {
-            if now.saturating_since(self.swept_at) >= SWEEP_EVERY {
+            if now.saturating_since(self.swept_at) >= SWEEP_INTERVAL {
                 self.swept_at = now;
                 self.table.retain(|_, account| !account.is_idle(now));
             }
@@ -381,18 +381,18 @@ impl LeasedAccount {
 
     fn know(&mut self, receipt: &Receipt, sent: Timestamp) {
         self.known_at = sent;
-        // What only this process knows says nothing of what is left for all.
+        // A local decision does not show what is left for all processes.
         self.known.clear();
         if !receipt.degraded {
             self.known.extend_from_slice(&receipt.standings);
         }
     }
 
-    /// The lease to take now, if what is left of the others will be used up soon.
+    /// The lease to take now, if the others will be used up soon.
     fn wanted(&mut self, lease: Duration, now: Timestamp) -> Option<WantedLease> {
         let demand = self.demand.units.max(self.demand.before);
         let remaining = self.known.iter().map(Standing::remaining).min()?;
-        let units = demand.min(remaining / PART_OF_REMAINING);
+        let units = demand.min(remaining / REMAINING_PARTS);
         if now < self.renewing_until || self.left(now) > demand / 2 || units < 2 {
             return None;
         }
@@ -404,8 +404,7 @@ impl LeasedAccount {
         self.leases.iter().filter(|lease| now < lease.until).map(|lease| lease.left).sum()
     }
 
-    /// Where the quotas stand now, by what is known, for a unit of a lease that was asked for at
-    /// `sent`.
+    /// The estimated standings now, for a unit of a lease that was requested at `sent`.
     fn standings(&self, sent: Timestamp, now: Timestamp) -> Standings {
         let ago = now.saturating_since(self.known_at);
         let aged = self.known.iter().map(|standing| {
@@ -420,7 +419,7 @@ impl LeasedAccount {
         self.with_leases(&aged.collect::<Standings>(), now)
     }
 
-    /// The standings with what is left of the leases here.
+    /// The standings including the unused units of the leases.
     fn with_leases(&self, standings: &[Standing], now: Timestamp) -> Standings {
         let left = self.left(now);
         let with = |standing: &Standing| {
@@ -431,7 +430,7 @@ impl LeasedAccount {
     }
 
     fn is_idle(&self, now: Timestamp) -> bool {
-        self.leases.is_empty() && now.saturating_since(self.demand.since) > SWEEP_EVERY
+        self.leases.is_empty() && now.saturating_since(self.demand.since) > SWEEP_INTERVAL
     }
 }
 

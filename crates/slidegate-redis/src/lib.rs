@@ -1,9 +1,9 @@
-//! Budgets shared by many machines: the store of [Slidegate](slidegate) on Redis and Valkey.
+//! Budgets shared by many processes: the [Slidegate](slidegate) store on Redis and Valkey.
 //!
 //! [`RedisStore`] counts in Redis, exactly: at most one script call and one round trip for each
 //! decision, on the server's clock. [`ResilientStore`] wraps it with a circuit breaker and local
-//! ledgers for when Redis is slow or down. [`LeasedStore`] around that takes units ahead for policies
-//! that are decided [without waiting](slidegate::Consistency::Async).
+//! ledgers for when Redis is slow or down. [`LeasedStore`] wraps that and prefetches units for
+//! policies that are decided [without waiting](slidegate::Consistency::Async).
 //!
 //! ```no_run
 //! use slidegate::{Gate, Policies, Policy, Quota};
@@ -19,28 +19,26 @@
 //! # }
 //! ```
 //!
-//! Stores are called on a Tokio runtime. Setting up the server, and what an outage or a failover
-//! costs, are described in `docs/redis.md`.
+//! Stores require a Tokio runtime. `docs/redis.md` describes how to set up the server and the effects
+//! of an outage or a failover.
 
 mod address;
 mod checkup;
 mod collision;
 mod error;
-mod events;
 mod key;
 mod layout;
 mod leased;
 mod owned;
 mod resilient;
 mod script;
-mod shared_map;
+mod shared_state;
 mod store;
 
 pub use address::{Address, AddressError};
 pub use checkup::{ServerReport, ServerWarning};
 pub use collision::{KeyCollision, KeyCollisions};
 pub use error::{KeyErrorReason, RedisStoreError};
-pub use events::{EventBatch, EventLog, EventLogError, LoggedEvent, Position};
 pub use key::{KeyTemplate, KeyTemplateError};
 pub use layout::{Layout, LayoutError, ScoreUnit, ScoreUnitError};
 pub use leased::{LeaseStats, LeasedStore};
@@ -48,7 +46,7 @@ pub use resilient::{
     BreakerState, KeyError, Latency, LocalShare, LocalShareError, ResilienceStats, ResilientStore,
     ResilientStoreBuilder,
 };
-pub use shared_map::{MapVersion, SharedEntry, SharedMap, SharedMapError, SharedSnapshot};
+pub use shared_state::{SharedChanges, SharedCursor, SharedEntry, SharedState, SharedStateError};
 pub use store::{BuildError, RedisStore, RedisStoreBuilder, RedisTls};
 
 /// The page on Redis, whose examples are tests.

@@ -1,4 +1,4 @@
-//! Charges that outlive the call that brought them.
+//! Owned charges, which outlive the call that passed them.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use slidegate::limit::{Charge, Charges, Quotas};
 use slidegate::{Identity, Name, OnStoreError};
 
-/// A charge with everything that it points to.
+/// A charge that owns its data.
 #[derive(Debug, Clone)]
 pub(crate) struct OwnedCharge {
     policy: Name,

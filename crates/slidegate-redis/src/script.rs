@@ -78,7 +78,7 @@ pub(crate) struct ScriptCall<'s> {
 }
 
 /// How long the mark of a refund is kept: longer than it is retried.
-const MARK_FOR: Duration = Duration::from_secs(60);
+const MARK_TTL: Duration = Duration::from_secs(60);
 
 /// The bytes of a ledger's terms: units, window, cost and flags.
 const TERMS_BYTES: usize = 15;
@@ -169,7 +169,7 @@ impl<'s> ScriptCall<'s> {
         let mut call = Self::new(&scripts.amend, keys);
         let what = if at.is_some() { "refund-at" } else { "refund-newest" };
         let at_us = at.map_or(0, |at| at.as_nanos() / 1000);
-        call.command.arg(terms(Mode::Spend, charges)).arg(what).arg(at_us).arg(millis(MARK_FOR));
+        call.command.arg(terms(Mode::Spend, charges)).arg(what).arg(at_us).arg(millis(MARK_TTL));
         call
     }
 

@@ -15,7 +15,7 @@ mod overrides;
 mod replay;
 mod resilient;
 mod runtime;
-mod shared_map;
+mod shared_state;
 mod sources;
 mod spread;
 mod support;

@@ -76,7 +76,7 @@ async fn many_decisions_take_few_calls() {
 
 /// Whoever is alone is sent at once, in a call like any before.
 #[tokio::test]
-async fn one_at_a_time_is_a_call_each() {
+async fn decisions_one_at_a_time_are_a_call_each() {
     let server = RedisServer::start();
     let store = connected(&server, AMPLE).await;
     let before = calls(&server);
@@ -111,7 +111,7 @@ async fn a_second_decision_does_not_wait_for_the_first() {
 
 /// Each of them is decided after the one before it.
 #[tokio::test]
-async fn one_account_several_times_in_a_call() {
+async fn one_account_can_be_in_a_call_several_times() {
     let server = RedisServer::start();
     let store = connected(&server, AMPLE).await;
     for quota in [Quota::per_hour(10), Quota::per_hour(5_000)] {
@@ -137,7 +137,7 @@ async fn one_account_several_times_in_a_call() {
 /// Requests of several charges and windows, some in shadow and some that count denials, beside
 /// others.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn requests_of_all_kinds_go_together() {
+async fn requests_of_all_kinds_share_calls() {
     let server = RedisServer::start();
     let store = connected(&server, AMPLE).await;
     let mut tasks = JoinSet::new();
@@ -221,7 +221,7 @@ fn a_key_that_is_no_ledger_harms_nobody_else() {
 
 /// DenialCache need no memory and are still told; what was not counted is not said to be.
 #[test]
-fn out_of_memory_fails_those_who_need_some() {
+fn out_of_memory_fails_only_decisions_that_need_memory() {
     on_redis_and_valkey(async |flavour| {
         let server = flavour.server().start();
         let store = connected(&server, AMPLE).await;
@@ -299,7 +299,7 @@ fn a_server_that_wants_keys_of_one_slot_gets_them() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lost_connection_is_told_to_everybody() {
+async fn a_lost_connection_fails_every_waiting_decision() {
     let server = RedisServer::start();
     let network = FaultyNetwork::in_front_of(&server);
     let store = store(&network.url(), AMPLE);
@@ -308,7 +308,8 @@ async fn a_lost_connection_is_told_to_everybody() {
     network.cut_next_reply(3);
     let began = Instant::now();
     let outcomes = at_once(&store, &["lost"; 50], quota).await;
-    assert!(began.elapsed() < Duration::from_secs(10), "nobody is forgotten");
+    // Far below the deadline: what was waiting failed with the connection.
+    assert!(began.elapsed() < AMPLE / 6, "{:?}", began.elapsed());
     let failed = outcomes.iter().filter(|outcome| outcome.is_err()).count();
     assert!(failed > 0);
     for outcome in outcomes.iter().filter_map(|outcome| outcome.as_ref().err()) {
@@ -321,19 +322,20 @@ async fn a_lost_connection_is_told_to_everybody() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_unreachable_server_is_told_to_everybody() {
+async fn an_unreachable_server_fails_every_waiting_decision() {
     let server = RedisServer::start();
     let store = connected(&server, AMPLE).await;
     server.kill();
     let began = Instant::now();
     let outcomes = at_once(&store, &["gone"; 100], Quota::per_hour(5)).await;
     assert!(outcomes.iter().all(|outcome| matches!(outcome, Err(StoreError::Unavailable(_)))));
-    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+    // Far below the deadline: nothing waited for it.
+    assert!(began.elapsed() < AMPLE / 6, "{:?}", began.elapsed());
 }
 
 /// Those who are still waiting are not sent any more, and those who were sent are taken back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nobody_waits_beyond_the_deadline_for_a_stopped_server() {
+async fn no_decision_waits_beyond_the_deadline_for_a_stopped_server() {
     let deadline = Duration::from_millis(300);
     let server = RedisServer::start();
     let store = connected(&server, deadline).await;
@@ -366,7 +368,7 @@ async fn nobody_waits_beyond_the_deadline_for_a_stopped_server() {
 
 /// A call on a connection that is dead may never be back, and the next may have another connection.
 #[tokio::test]
-async fn calls_that_are_late_hold_up_nobody() {
+async fn late_calls_delay_no_other_decision() {
     let server = RedisServer::start();
     let network = FaultyNetwork::in_front_of(&server);
     let store = store(&network.url(), Duration::from_millis(100));
@@ -383,7 +385,7 @@ async fn calls_that_are_late_hold_up_nobody() {
 
 /// Whoever goes away while waiting was never there, and holds up nobody.
 #[tokio::test]
-async fn whoever_goes_away_is_not_missed() {
+async fn a_caller_that_goes_away_harms_no_other() {
     let server = RedisServer::start();
     let store = connected(&server, AMPLE).await;
     let quota = Quota::per_hour(1_000);
@@ -440,7 +442,7 @@ async fn large_requests_are_decided_too() {
 
 /// Members have names that no other has, also within a call.
 #[tokio::test]
-async fn sorted_sets_go_together_too() {
+async fn decisions_on_sorted_sets_share_calls_too() {
     let server = RedisServer::start();
     let builder = RedisStore::builder(server.url()).layout(Layout::SortedSet);
     let store = builder.deadline(AMPLE).build().unwrap();

@@ -110,7 +110,7 @@ async fn a_new_stores_first_decision_is_one_call_too() {
 }
 
 #[tokio::test]
-async fn forgotten_scripts_are_told_again_unnoticed() {
+async fn forgotten_scripts_are_loaded_again_without_an_error() {
     for layout in LAYOUTS {
         let server = RedisServer::start();
         let store = store(&server, layout);
@@ -164,7 +164,7 @@ async fn a_restarted_server_goes_on_where_it_was() {
 
 /// The servers' clock stands in January 2026, and this process's where it is.
 #[tokio::test]
-async fn the_servers_clock_is_the_only_one() {
+async fn only_the_clock_of_redis_stamps_spends() {
     for layout in LAYOUTS {
         let time = ManualTime::new();
         let server = RedisServer::options().time(&time).start();

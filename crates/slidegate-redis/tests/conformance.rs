@@ -63,14 +63,14 @@ async fn a_cluster_conforms(flavour: Flavour, layout: Layout) {
 }
 
 #[tokio::test]
-async fn packed_on_one_server() {
+async fn a_packed_store_on_one_server_conforms() {
     for flavour in Flavour::BOTH {
         one_server_conforms(flavour, Layout::Packed, None).await;
     }
 }
 
 #[tokio::test]
-async fn sorted_set_on_one_server() {
+async fn a_sorted_set_store_on_one_server_conforms() {
     for flavour in Flavour::BOTH {
         one_server_conforms(flavour, Layout::SortedSet, None).await;
     }
@@ -78,35 +78,35 @@ async fn sorted_set_on_one_server() {
 
 /// On Redis alone: it is the script that rounds.
 #[tokio::test]
-async fn sorted_set_in_units_that_are_rounded() {
+async fn a_sorted_set_store_of_rounded_units_conforms() {
     for unit in [ScoreUnit::Seconds, ScoreUnit::Nanoseconds] {
         one_server_conforms(Flavour::Redis, Layout::SortedSet, Some(unit)).await;
     }
 }
 
 #[tokio::test]
-async fn packed_behind_sentinels() {
+async fn a_packed_store_behind_sentinels_conforms() {
     for flavour in Flavour::BOTH {
         behind_sentinels_conforms(flavour, Layout::Packed).await;
     }
 }
 
 #[tokio::test]
-async fn sorted_set_behind_sentinels() {
+async fn a_sorted_set_store_behind_sentinels_conforms() {
     for flavour in Flavour::BOTH {
         behind_sentinels_conforms(flavour, Layout::SortedSet).await;
     }
 }
 
 #[tokio::test]
-async fn packed_in_a_cluster() {
+async fn a_packed_store_in_a_cluster_conforms() {
     for flavour in Flavour::BOTH {
         a_cluster_conforms(flavour, Layout::Packed).await;
     }
 }
 
 #[tokio::test]
-async fn sorted_set_in_a_cluster() {
+async fn a_sorted_set_store_in_a_cluster_conforms() {
     for flavour in Flavour::BOTH {
         a_cluster_conforms(flavour, Layout::SortedSet).await;
     }

@@ -315,7 +315,7 @@ proptest! {
 }
 
 #[test]
-fn the_model_does_decide_from_leases() {
+fn a_thousand_decisions_of_the_model_come_from_leases() {
     no_window_ever_sees_more_than_the_units();
     let leased = LEASED.load(Ordering::Relaxed);
     assert!(leased > 1000, "{leased} decisions from leases");

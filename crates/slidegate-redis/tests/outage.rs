@@ -83,7 +83,7 @@ async fn remaining(store: &impl Store, charge: Charge<'_>) -> u32 {
 const SECOND: Duration = Duration::from_secs(1);
 
 #[tokio::test]
-async fn the_fallback_knows_what_was_admitted_before_and_redis_is_told_what_was_admitted_since() {
+async fn a_fallback_knows_what_was_admitted_before_and_redis_learns_what_was_admitted_since() {
     for layout in [Layout::Packed, Layout::SortedSet] {
         a_warm_fallback_in(World::of(layout)).await;
     }
@@ -145,7 +145,7 @@ async fn each_policy_says_what_happens_without_redis() {
 }
 
 #[tokio::test]
-async fn it_starts_without_redis_and_finds_it_later() {
+async fn a_store_starts_without_redis_and_finds_it_later() {
     let world = World::new();
     world.server.kill();
     let store = world.store();
@@ -233,7 +233,7 @@ async fn after_a_reset_elsewhere_the_fallback_knows_what_was_admitted_since_and_
 }
 
 #[tokio::test]
-async fn after_a_reset_elsewhere_redis_is_told_what_was_admitted_without_it_since() {
+async fn after_a_reset_elsewhere_redis_learns_what_was_admitted_without_it_since() {
     let world = World::new();
     let store = world.store();
     let [payer, other] = ["42", "43"].map(|name| Payer::new(name, Quota::per_minute(5)));
@@ -284,7 +284,7 @@ async fn costs_and_several_charges_in(world: World) {
 }
 
 #[tokio::test]
-async fn what_has_left_its_window_is_not_told() {
+async fn what_has_left_its_window_is_not_replayed() {
     for layout in [Layout::Packed, Layout::SortedSet] {
         what_has_left_in(World::of(layout)).await;
     }
@@ -343,7 +343,7 @@ async fn one_bad_key_is_nobody_elses_trouble() {
 }
 
 #[tokio::test]
-async fn a_key_that_is_no_ledger_is_told_until_there_was_none_for_a_minute() {
+async fn a_key_that_is_not_a_ledger_is_reported_until_none_was_seen_for_a_minute() {
     let world = World::new();
     let store = world.store();
     let payer = Payer::new("42", Quota::per_minute(10));

@@ -220,7 +220,7 @@ impl World {
 }
 
 #[tokio::test]
-async fn each_sees_what_the_other_has_spent() {
+async fn slidegate_and_a_source_see_each_others_spends() {
     for source in SOURCES {
         let mut world = World::new(source, 10).await;
         assert!(world.theirs().await);
@@ -255,7 +255,7 @@ async fn each_sees_what_the_other_has_spent() {
 
 /// Whoever asks, and whenever, the two admit no more in any minute than one budget has.
 #[tokio::test]
-async fn together_they_admit_one_budget() {
+async fn slidegate_and_a_source_admit_one_budget_together() {
     for source in SOURCES {
         let mut world = World::new(source, 12).await;
         let mut random = fastrand::Rng::with_seed(3);
@@ -289,7 +289,7 @@ async fn together_they_admit_one_budget() {
 }
 
 #[tokio::test]
-async fn theirs_with_a_clock_ahead_count_from_when_they_are_seen() {
+async fn entries_of_a_source_with_a_clock_ahead_count_from_when_they_are_seen() {
     for source in SOURCES {
         let mut world = World::new(source, 10).await;
         let ahead_ms = world.now_ms() + 3_600_000;
@@ -309,7 +309,7 @@ async fn theirs_with_a_clock_ahead_count_from_when_they_are_seen() {
 }
 
 #[tokio::test]
-async fn theirs_with_a_clock_behind_leave_by_that_clock() {
+async fn entries_of_a_source_with_a_clock_behind_leave_by_that_clock() {
     for source in SOURCES {
         let mut world = World::new(source, 10).await;
         assert!(world.ours(1).await.spent);

@@ -49,7 +49,7 @@ async fn remaining(store: &RedisStore, payer: &Payer) -> u32 {
 }
 
 #[tokio::test]
-async fn on_a_clock_that_stands_still() {
+async fn charges_on_several_slots_are_spent_as_on_one_server() {
     let time = ManualTime::new();
     let cluster = RedisCluster::options().without_replicas().time(&time).start();
     let users = users_apart(&cluster);

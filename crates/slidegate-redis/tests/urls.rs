@@ -58,7 +58,7 @@ fn assert_no_secret(text: &str) {
 }
 
 #[tokio::test]
-async fn one_server_by_tcp_and_by_socket() {
+async fn a_url_names_one_server_by_tcp_or_by_socket() {
     let server = RedisServer::start();
     let socket = server.socket();
     let host = host(&server.url()).to_owned();
@@ -76,7 +76,7 @@ async fn one_server_by_tcp_and_by_socket() {
 }
 
 #[tokio::test]
-async fn a_database_of_its_own() {
+async fn a_url_can_name_a_database() {
     let server = RedisServer::start();
     let urls = [
         format!("redis://{}/3", host(&server.url())),
@@ -91,7 +91,7 @@ async fn a_database_of_its_own() {
 }
 
 #[test]
-fn a_password_alone_and_a_user_with_one() {
+fn a_url_can_have_a_password_or_a_user_with_one() {
     on_redis_and_valkey(async |flavour| {
         let server = flavour.server().password(SECRET).start();
         counts(&builder(&server.url()).build().unwrap()).await;
@@ -121,7 +121,9 @@ fn a_password_alone_and_a_user_with_one() {
             assert!(is_named || told.contains("can't run this command"), "{told}");
             server.command(&["ACL", "SETUSER", "limiter", "-evalsha"]).expect_ok();
             assert!(
-                fails(&store).await.contains("docs/redis.md lists what the user must be allowed")
+                fails(&store)
+                    .await
+                    .contains("docs/redis.md lists the permissions that the user needs")
             );
         }
     });
@@ -134,7 +136,7 @@ const SORTED_SET: &str = "+zadd +zcard +zcount +zrange +zrangebyscore +zrem +zre
                           +zrevrangebyscore +getrange +set";
 
 #[tokio::test]
-async fn a_wrong_password_is_said_and_shown_nowhere() {
+async fn a_wrong_password_is_reported_and_shown_nowhere() {
     for flavour in Flavour::BOTH {
         let seen = Trace::start();
         let server = flavour.server().password("right").start();
@@ -199,7 +201,7 @@ async fn tells_who_is_not_trusted(url: &str, certificates: &Certificates) {
 }
 
 #[tokio::test]
-async fn by_tls_with_an_authority_of_ones_own() {
+async fn tls_connects_with_a_private_authority() {
     let server = RedisServer::options().tls().password(SECRET).start();
     let tls = authority(server.certificates().unwrap());
     counts(&builder(&server.url()).tls(tls.clone()).build().unwrap()).await;
@@ -211,7 +213,7 @@ async fn by_tls_with_an_authority_of_ones_own() {
 }
 
 #[tokio::test]
-async fn by_tls_with_a_certificate_of_the_clients() {
+async fn tls_connects_with_a_client_certificate() {
     let server = RedisServer::options().mutual_tls().start();
     let certificates = server.certificates().unwrap();
     tells_who_is_not_trusted(&server.url(), certificates).await;
@@ -228,7 +230,7 @@ async fn by_tls_with_a_certificate_of_the_clients() {
 }
 
 #[tokio::test]
-async fn sentinels_and_the_primaries_they_name_by_tls() {
+async fn sentinels_and_their_primaries_connect_by_tls() {
     let sentinels = RedisSentinels::options().mutual_tls().start();
     let url = sentinel_url(&sentinels);
     let certificates = sentinels.servers()[0].certificates().unwrap();
@@ -247,7 +249,7 @@ async fn sentinels_and_the_primaries_they_name_by_tls() {
 }
 
 #[tokio::test]
-async fn all_nodes_of_a_cluster_by_tls() {
+async fn all_nodes_of_a_cluster_connect_by_tls() {
     let cluster = RedisCluster::options().without_replicas().mutual_tls().start();
     let url = cluster_url(&cluster);
     let certificates = cluster.nodes()[0].certificates().unwrap();
@@ -272,7 +274,7 @@ async fn all_nodes_of_a_cluster_by_tls() {
 }
 
 #[test]
-fn by_sentinels() {
+fn a_url_of_sentinels_finds_the_primary() {
     on_redis_and_valkey(async |flavour| {
         let sentinels = flavour.sentinels().start();
         let url = sentinel_url(&sentinels);
@@ -290,7 +292,7 @@ fn by_sentinels() {
 }
 
 #[test]
-fn a_cluster_with_a_password() {
+fn a_cluster_connects_with_a_password() {
     on_redis_and_valkey(async |flavour| {
         let cluster = flavour.cluster().without_replicas().password(SECRET).start();
         let hosts: Vec<String> = cluster.urls().iter().map(|url| host(url).to_owned()).collect();
@@ -307,13 +309,13 @@ fn a_cluster_with_a_password() {
 }
 
 #[tokio::test]
-async fn a_cluster_without_one() {
+async fn a_cluster_connects_without_a_password() {
     let cluster = RedisCluster::options().without_replicas().start();
     counts(&builder(&cluster_url(&cluster)).build().unwrap()).await;
 }
 
 #[test]
-fn what_cannot_be_built_says_why() {
+fn a_store_that_cannot_be_built_says_why() {
     let url = "redis://127.0.0.1:6379";
     let template = |text: &str| text.parse::<slidegate_redis::KeyTemplate>().unwrap();
     let name = "api".parse::<slidegate::Name>().unwrap();

@@ -31,7 +31,7 @@ pub(crate) struct OneSided {
     pub(crate) identities: HashMap<(String, Identity), u64, RandomState>,
 }
 
-/// In place of a policy's name, for who is on the list of the blocked.
+/// Replaces the policy name for clients on the block list.
 const BLOCKED: &str = "blocked";
 
 impl Comparison {

@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_busiest_window_may_begin_anywhere() {
+    fn busiest_windows_may_begin_anywhere() {
         let quota = Quota::per_second(1);
         let mut window = DemandWindow::new(quota);
         for (ms, cost) in [(0, 1), (500, 1), (900, 3), (1400, 1), (1500, 1), (2500, 1)] {

@@ -46,7 +46,7 @@ pub(crate) struct Totals {
 impl ReplayEngine {
     pub(crate) fn new(rules: RuleSet, against: Option<RuleSet>, sweep: Option<Sweep>) -> Self {
         let rules = ReplayedRules::new(rules);
-        let counted = rules.policies.iter().filter(|policy| !policy.has_given_quotas());
+        let counted = rules.policies.iter().filter(|policy| !policy.has_caller_quotas());
         let policies = counted.map(PolicyTally::new).collect();
         let tallies = Tallies { policies, ..Tallies::default() };
         let comparison = against.map(|other| Comparison::new(ReplayedRules::new(other)));
@@ -97,7 +97,7 @@ impl Tallies {
         self.totals.without_room += u64::from(decision.is_degraded());
         if is_refused == IsRefused::Yes {
             self.totals.refused += 1;
-            // No policy counts whoever is on the list.
+            // Policies do not count clients on the block list.
             self.totals.blocked += u64::from(matched.is_empty());
         }
         for own in matched {

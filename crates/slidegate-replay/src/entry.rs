@@ -8,7 +8,7 @@ use std::str::FromStr;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use slidegate::{Identity, Timestamp};
 
-use crate::simulation::DescribedRequest;
+use crate::described_request::DescribedRequest;
 use crate::time::{ParseTimeError, TimeReader};
 
 /// A request of a log. It is filled again and again, so that its buffers are kept.
@@ -38,7 +38,7 @@ pub(crate) enum FieldUse {
     ForwardedFor,
 }
 
-/// Why a line is no request. It repeats nothing of the line.
+/// Why a line is not a request. Repeats nothing of the line.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct BadLine(pub(crate) Cow<'static, str>);
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_of_forwarded_for_is_the_peer() {
+    fn last_address_of_forwarded_for_is_the_peer() {
         let mut entry = LogEntry::default();
         let text = "198.51.100.1, 203.0.113.7,10.0.0.1";
         entry.set(&FieldUse::ForwardedFor, text, &mut TimeReader::default()).unwrap();

@@ -37,6 +37,7 @@ mod against;
 mod calendar;
 mod decompress;
 mod demand;
+pub mod described_request;
 mod engine;
 mod entry;
 mod format;
@@ -55,12 +56,13 @@ mod time;
 mod timeline;
 
 pub use crate::calendar::{ParseInstantError, Rfc3339};
+pub use crate::described_request::DescribedRequest;
 pub use crate::entry::{FieldMapping, ParseMappingError};
 pub use crate::format::{AccessLogFormat, FormatChoice};
 pub use crate::input::{AccessLog, LogError};
 pub use crate::replay::{Progress, Replay};
 pub use crate::report::{ReplayReport, Share};
-pub use crate::simulation::{DescribedRequest, RequestReading, RuleSet, Simulation, Undecided};
+pub use crate::simulation::{RuleSet, Simulation, Undecided};
 
 /// The crate's README, whose examples are tests.
 #[cfg(doctest)]

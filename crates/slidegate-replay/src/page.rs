@@ -122,7 +122,7 @@ fn note_list(report: &ReplayReport) -> Markup {
 
 fn policy_section(policy: &PolicyReport) -> Markup {
     let would = if policy.shadow {
-        "would be refused if it did not only watch"
+        "would be refused if it were not a shadow policy"
     } else {
         "would be refused"
     };
@@ -130,7 +130,7 @@ fn policy_section(policy: &PolicyReport) -> Markup {
         section data-policy=(policy.policy) {
             h2 {
                 (policy.policy)
-                @if policy.shadow { " " span class="faint" { "(only watching)" } }
+                @if policy.shadow { " " span class="faint" { "(shadow)" } }
             }
             p {
                 (count("refused", policy.refused)) " of " (count("requests", policy.requests)) " "

@@ -94,7 +94,7 @@ pub(crate) fn notes(report: &ReplayReport) -> Vec<String> {
 }
 
 fn add_policy(text: &mut String, policy: &PolicyReport) {
-    let shadow = if policy.shadow { " (only watching: nobody is refused)" } else { "" };
+    let shadow = if policy.shadow { " (shadow: refuses no requests)" } else { "" };
     let _ = writeln!(text, "{STRONG}{}{STRONG:#}{shadow}", policy.policy);
     if policy.requests == 0 {
         *text += "  no requests\n";

@@ -86,7 +86,7 @@ impl fmt::Display for Share {
 #[derive(Debug, Serialize)]
 pub(crate) struct PolicyReport {
     pub(crate) policy: String,
-    /// Whether it only watches: then nobody is refused, and these are would-be refusals all the same.
+    /// Whether it is a shadow policy, which refuses no requests. The figures are what it would refuse.
     pub(crate) shadow: bool,
     pub(crate) requests: u64,
     pub(crate) refused: u64,
@@ -449,7 +449,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn so_many_identities_would_never_have_been_refused() {
+    fn identities_within_the_quota_would_never_have_been_refused() {
         let busiest: Vec<u64> = (1..=1000).collect();
         let never = NeverRefused::new(&busiest);
         assert_eq!((never.p99, never.p99_9, never.all), (990, 999, 1000));

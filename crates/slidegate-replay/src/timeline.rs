@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn the_worst_minute_is_the_first_with_most_refusals() {
+    fn worst_minute_is_the_first_with_most_refusals() {
         let mut worst = WorstMinute::default();
         for (second, is_refused) in
             [(0, false), (30, true), (61, true), (62, true), (63, false), (121, true), (122, true)]

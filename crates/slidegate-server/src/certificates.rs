@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_name_the_file() {
+    fn errors_of_certificates_name_the_file() {
         let directory = Directory::new();
         let (good, other) = (certify(&directory, "good"), certify(&directory, "other"));
         let empty = directory.path().join("empty");

@@ -1,14 +1,13 @@
 //! `slidegate explain`: which policies a request falls under, and why not under the others.
 
 use std::fmt::Write as _;
-use std::net::IpAddr;
-use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 use anyhow::Context;
-use http::{HeaderMap, HeaderName, HeaderValue, Method};
+use http::{HeaderMap, HeaderName, HeaderValue};
 use slidegate::Policies;
-use slidegate_replay::{DescribedRequest, RequestReading};
+use slidegate_replay::DescribedRequest;
+use slidegate_tower::ClientAddress;
 
 use crate::config::{self, Flags, LimiterConfig, Sources};
 use crate::terminal;
@@ -35,53 +34,28 @@ pub(crate) struct ExplainArguments {
     #[arg(short, long, value_name = "FILE")]
     config: PathBuf,
 
-    /// The request's method
-    #[arg(long, default_value = "GET")]
-    method: Method,
-
-    /// The request's path
-    #[arg(long)]
-    path: String,
+    #[command(flatten)]
+    request: DescribedRequest,
 
     /// A header of the request, as 'name: value'; repeat it for several
     #[arg(long, value_name = "HEADER")]
     header: Vec<String>,
-
-    /// The client's address; without it, the one that is found by --peer and headers
-    #[arg(long, value_name = "ADDR")]
-    client: Option<IpAddr>,
-
-    /// Address of the connection's peer: the client, or one of your proxies
-    #[arg(long, value_name = "ADDR")]
-    peer: Option<IpAddr>,
-
-    /// The user, as if an application had authenticated one
-    #[arg(long, value_name = "ID")]
-    user: Option<String>,
-
-    /// The plan, as if an application had named it
-    #[arg(long, value_name = "NAME")]
-    plan: Option<String>,
-
-    /// What the request costs, for policies that do not fix it
-    #[arg(long, value_name = "UNITS")]
-    cost: Option<NonZeroU32>,
 }
 
 /// Explains the request.
 pub(crate) fn run(arguments: &ExplainArguments) -> anyhow::Result<()> {
     let sources = Sources::of_command(Some(&arguments.config), Flags::default())?;
-    let rules = config::load(&sources)?.config.rules;
-    terminal::show(&arguments.explain(&rules)?)
+    let limiter = config::load(&sources)?.config.limiter;
+    terminal::show(&arguments.explain(&limiter)?)
 }
 
 /// What policies make of a request, a line for each, or why it is refused before they are asked.
 pub(crate) fn explanation(
     policies: &Policies,
-    reading: &RequestReading,
+    client_address: &ClientAddress,
     request: &DescribedRequest,
 ) -> String {
-    let facts = reading.facts(request);
+    let facts = request.facts(client_address);
     match policies.check(&facts) {
         Ok(()) => policies.explain(&facts).to_string(),
         Err(error) => format!("it is refused with 400: {error}\n"),
@@ -89,32 +63,19 @@ pub(crate) fn explanation(
 }
 
 impl ExplainArguments {
-    fn explain(&self, rules: &LimiterConfig) -> anyhow::Result<String> {
-        let request = self.request()?;
-        let reading = RequestReading { client_address: rules.client_address.clone() };
-        let readings = rules.policies.other_paths(&request.path);
-        let client = reading.explain_client(&request);
+    fn explain(&self, limiter: &LimiterConfig) -> anyhow::Result<String> {
+        let request = DescribedRequest { headers: self.headers()?, ..self.request.clone() };
+        let readings = limiter.policies.other_paths(&request.path);
+        let client = request.explain_client(&limiter.client_address);
         let client = client.unwrap_or("unknown, as neither --client nor --peer says".to_owned());
-        let mut text = format!("request: {} {}\n", self.method, self.path);
+        let mut text = format!("request: {} {}\n", request.method, request.path);
         if !readings.is_empty() {
             let _ = writeln!(text, "path: also read as {}", readings.join(", "));
         }
         let _ = writeln!(text, "client: {client}");
-        let _ = write!(text, "\n{}", explanation(&rules.policies, &reading, &request));
+        let explanation = explanation(&limiter.policies, &limiter.client_address, &request);
+        let _ = write!(text, "\n{explanation}");
         Ok(text)
-    }
-
-    fn request(&self) -> anyhow::Result<DescribedRequest> {
-        Ok(DescribedRequest {
-            method: self.method.clone(),
-            path: self.path.clone(),
-            headers: self.headers()?,
-            client: self.client,
-            peer: self.peer,
-            user: self.user.clone(),
-            plan: self.plan.clone(),
-            cost: self.cost,
-        })
     }
 
     /// The headers; an error names the wrong one without repeating its value.

@@ -7,9 +7,10 @@ use http::{Request, Response};
 use slidegate::Clock;
 use slidegate::limit::SystemClock;
 use slidegate_proxy::{
-    Accepted, Handler, ProxyBody, RequestBody, RequestOrigin, ReverseProxy, RouteConfig,
+    Accepted, Handler, ProxyBody, ProxyError, RequestBody, RequestOrigin, ReverseProxy,
+    RouteConfig, UpstreamOutcome,
 };
-use slidegate_tower::{LimiterOutcome, RequestHead, ResolvedClient};
+use slidegate_tower::{LimiterOutcome, ProblemDetails, RequestHead, ResolvedClient};
 
 use crate::config::GatewayConfig;
 use crate::live_config::LiveConfig;
@@ -77,10 +78,11 @@ impl Handler for GatewayWorker {
         // Before anything is read from them, so that policies and upstream see the same.
         self.proxy.clean(request.headers_mut(), &settings.identity_headers);
         let (method, path) = (request.method().clone(), request.uri().path_and_query().cloned());
-        let client = settings.client_address.resolve_client(accepted.peer, request.headers());
+        let client =
+            settings.limiter.client_address.resolve_client(accepted.peer, request.headers());
         let mut decided = None;
         let response = match self.proxy.validate(&request) {
-            Err(problem) => problem.response(),
+            Err(error) => error_response(error),
             Ok(()) => {
                 let head = RequestHead::from(&request).client(client);
                 let outcome = settings.limiter.decide(head).await;
@@ -91,7 +93,8 @@ impl Handler for GatewayWorker {
                         let (origin, paths) = (origin(client, accepted), settings.paths);
                         // Boxed, so that refusals do not carry its large state.
                         let forward = self.proxy.forward(self.index, origin, paths, request);
-                        let mut response = Box::pin(forward).await;
+                        let response = Box::pin(forward).await;
+                        let mut response = response.unwrap_or_else(error_response);
                         settings.limiter.annotate(decision, &mut response);
                         response
                     }
@@ -120,4 +123,15 @@ fn origin(
     accepted: Accepted,
 ) -> RequestOrigin {
     RequestOrigin { peer, client, is_trusted, is_secure: accepted.secure }
+}
+
+/// The gateway's own answer to a request that does not reach upstream, or that upstream does not
+/// answer.
+fn error_response(error: ProxyError) -> Response<ProxyBody> {
+    let mut response = ProblemDetails::new(error.status(), error.detail()).response();
+    response.headers_mut().extend(error.headers());
+    if let Some(error) = error.upstream_error() {
+        response.extensions_mut().insert(UpstreamOutcome::Failed(error));
+    }
+    response.map(ProxyBody::full)
 }

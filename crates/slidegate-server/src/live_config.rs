@@ -1,4 +1,4 @@
-//! The rules in force, which a reload puts others in the place of.
+//! The gate and its settings in force; a reload replaces them.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use slidegate_tower::{ClientAddress, RequestLimiter, Responder};
 use crate::config::LimiterConfig;
 use crate::store::AnyStore;
 
-/// The gate and the rules in force, for every endpoint.
+/// The gate and its settings in force, for every endpoint.
 #[derive(Debug)]
 pub(crate) struct LiveConfig {
     gate: Arc<Gate<AnyStore>>,
@@ -21,15 +21,11 @@ pub(crate) struct LiveConfig {
 /// How requests are read and answered.
 #[derive(Debug)]
 pub(crate) struct HttpSettings {
-    /// Writes headers and refusals.
-    pub(crate) responder: Responder,
-    /// How the gateway finds the client behind proxies.
-    pub(crate) client_address: ClientAddress,
     /// How paths are read.
     pub(crate) paths: PathReading,
     /// The headers that identities and plans are read from, besides those that always are.
     pub(crate) identity_headers: Vec<HeaderName>,
-    /// The gate with all of these.
+    /// The gate, how the client's address is found, and how requests are answered.
     pub(crate) limiter: RequestLimiter<AnyStore>,
 }
 
@@ -47,8 +43,8 @@ impl LiveConfig {
 
     /// The same for a test, of a whole configuration.
     #[cfg(test)]
-    pub(crate) fn of(rules: LimiterConfig, store: impl Into<AnyStore>) -> Arc<Self> {
-        let LimiterConfig { policies, responder, client_address, .. } = rules;
+    pub(crate) fn of(limiter: LimiterConfig, store: impl Into<AnyStore>) -> Arc<Self> {
+        let LimiterConfig { policies, responder, client_address, .. } = limiter;
         Arc::new(Self::new(Gate::new(policies, store.into()), responder, client_address))
     }
 
@@ -60,9 +56,9 @@ impl LiveConfig {
         self.settings.load_full()
     }
 
-    /// Puts other rules in force. Accounts keep their history.
-    pub(crate) fn replace(&self, rules: LimiterConfig) {
-        let LimiterConfig { policies, responder, client_address, .. } = rules;
+    /// Puts other policies and settings in force. Accounts keep their history.
+    pub(crate) fn replace(&self, limiter: LimiterConfig) {
+        let LimiterConfig { policies, responder, client_address, .. } = limiter;
         self.gate.replace_policies(policies);
         let settings = HttpSettings::new(&self.gate, responder, client_address);
         self.settings.store(Arc::new(settings));
@@ -77,10 +73,9 @@ impl HttpSettings {
     ) -> Self {
         let policies = gate.policies();
         let paths = policies.path_reading();
-        let limiter = RequestLimiter::new(gate.clone())
-            .responder(responder.clone())
-            .client_address(client_address.clone());
+        let limiter =
+            RequestLimiter::new(gate.clone()).responder(responder).client_address(client_address);
         let identity_headers = policies.identity_headers().cloned().collect();
-        Self { responder, client_address, paths, identity_headers, limiter }
+        Self { paths, identity_headers, limiter }
     }
 }

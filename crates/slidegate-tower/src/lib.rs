@@ -89,6 +89,7 @@ mod headers;
 mod layer;
 mod limiter;
 mod outgoing;
+mod problem;
 mod refusal;
 mod request;
 mod responder;
@@ -103,6 +104,7 @@ pub use crate::limiter::{LimiterOutcome, RequestLimiter};
 pub use crate::outgoing::{
     OutgoingError, OutgoingLayer, OutgoingQueue, OutgoingService, RateLimited,
 };
+pub use crate::problem::ProblemDetails;
 pub use crate::refusal::{Reason, Refusal, Refused, Shape, ShapeError, TemplateError, bad_request};
 pub use crate::request::{Exempt, Identities, Peer, RequestHead, User, UserPlan};
 pub use crate::responder::Responder;

@@ -6,9 +6,9 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use http::{HeaderMap, Response};
-use slidegate::{Decision, Facts, Gate, MemoryStore, Store};
+use slidegate::{Decision, Gate, MemoryStore, Store};
 
-use crate::client_address::ClientAddress;
+use crate::client_address::{ClientAddress, ResolvedClient};
 use crate::detector::Detectors;
 use crate::refusal::bad_request;
 use crate::request::RequestHead;
@@ -50,8 +50,10 @@ use crate::responder::Responder;
 #[derive(Debug)]
 pub struct RequestLimiter<S = MemoryStore> {
     gate: Arc<Gate<S>>,
-    client_address: ClientAddress,
-    pub(crate) responder: Responder,
+    /// How the client's address is found.
+    pub client_address: ClientAddress,
+    /// Writes headers and refusals.
+    pub responder: Responder,
     detectors: Arc<Detectors>,
 }
 
@@ -100,10 +102,12 @@ impl<S: Store> RequestLimiter<S> {
 
     /// Decides a request and, if it may pass, spends what it costs.
     pub async fn decide(&self, head: RequestHead<'_>) -> LimiterOutcome {
-        if head.is_exempt() {
+        if head.is_exempt {
             return LimiterOutcome::Pass(None);
         }
-        let facts = self.facts(&head);
+        let client = head.resolve(&self.client_address);
+        self.detect(&head, client);
+        let facts = head.facts(client);
         if let Err(error) = self.gate.check(&facts) {
             return LimiterOutcome::Refuse(bad_request(&error));
         }
@@ -144,18 +148,13 @@ impl<S: Store> RequestLimiter<S> {
         response.extensions_mut().insert(decision);
     }
 
-    fn facts<'r>(&self, head: &RequestHead<'r>) -> Facts<'r> {
-        let facts = head.facts();
-        let resolved = head.resolve(&self.client_address);
-        let Some(peer) = resolved.peer else {
-            self.detectors.no_peer();
-            return facts;
-        };
-        if !resolved.is_trusted && !head.described_by_proxy {
-            self.detectors.untrusted(peer, head.headers);
+    /// Warns of a setup in which the client's address cannot be known.
+    fn detect(&self, head: &RequestHead<'_>, client: ResolvedClient) {
+        match client.peer {
+            None => self.detectors.no_peer(),
+            Some(_) if client.is_trusted || head.described_by_proxy => {}
+            Some(peer) => self.detectors.untrusted(peer, head.headers),
         }
-        let facts = resolved.client.map_or(facts, |client| facts.client(client));
-        if resolved.is_trusted { facts.headers_trusted() } else { facts }
     }
 }
 

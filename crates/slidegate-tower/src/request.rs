@@ -1,6 +1,7 @@
 //! What is known of a request: its head, and what the application says of it in the extensions.
 
 use std::net::IpAddr;
+use std::num::NonZeroU32;
 use std::slice;
 
 use http::{Extensions, HeaderMap, Method, Request, request};
@@ -37,7 +38,7 @@ pub struct User(pub String);
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Identities(pub Vec<Identity>);
 
-/// The plan that the application knows the client to have, for policies that go by plans.
+/// The plan that the application knows the client to have, for policies that use plans.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct UserPlan(pub String);
 
@@ -45,30 +46,75 @@ pub struct UserPlan(pub String);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Exempt;
 
-/// The head of a request, borrowed.
+/// The head of a request, borrowed, with what the application says of the request: whatever
+/// [`Facts`] are made of.
 ///
 /// Made from an [`http::Request`] or its parts, or from what a proxy says about a request.
 #[derive(Debug, Clone, Copy)]
 pub struct RequestHead<'r> {
-    method: &'r Method,
-    path: &'r str,
+    /// Without the client's address.
+    facts: Facts<'r>,
     pub(crate) headers: &'r HeaderMap,
-    extensions: Option<&'r Extensions>,
-    client: Option<ResolvedClient>,
+    origin: HeadOrigin,
+    pub(crate) is_exempt: bool,
     pub(crate) described_by_proxy: bool,
 }
 
+/// Where a request comes from.
+#[derive(Debug, Clone, Copy)]
+enum HeadOrigin {
+    /// The peer that holds the connection.
+    Peer(Option<IpAddr>),
+    Resolved(ResolvedClient),
+}
+
 impl<'r> RequestHead<'r> {
-    /// A request for a path, with or without its query, and no extensions.
+    /// A request for a path, with or without its query.
     pub fn new(method: &'r Method, path: &'r str, headers: &'r HeaderMap) -> Self {
-        Self { method, path, headers, extensions: None, client: None, described_by_proxy: false }
+        Self {
+            facts: Facts::new(method, path).headers(headers),
+            headers,
+            origin: HeadOrigin::Peer(None),
+            is_exempt: false,
+            described_by_proxy: false,
+        }
     }
 
-    /// Says where the request comes from, if it is already known. Otherwise the peer is taken from
-    /// the extensions, and the client is resolved by the limiter's [`ClientAddress`].
+    /// The peer that holds the connection. The client is resolved from it by the limiter's
+    /// [`ClientAddress`].
+    #[must_use]
+    pub fn peer(self, peer: IpAddr) -> Self {
+        Self { origin: HeadOrigin::Peer(Some(peer)), ..self }
+    }
+
+    /// The client, if it has been resolved already.
     #[must_use]
     pub fn client(self, client: ResolvedClient) -> Self {
-        Self { client: Some(client), ..self }
+        Self { origin: HeadOrigin::Resolved(client), ..self }
+    }
+
+    /// The authenticated user, as [`User`] has it.
+    #[must_use]
+    pub fn user(self, id: &'r str) -> Self {
+        Self { facts: self.facts.user(id), ..self }
+    }
+
+    /// The client's plan, as [`UserPlan`] has it.
+    #[must_use]
+    pub fn plan(self, name: &'r str) -> Self {
+        Self { facts: self.facts.plan(name), ..self }
+    }
+
+    /// What the request costs, for policies that do not fix a cost themselves.
+    #[must_use]
+    pub fn cost(self, units: NonZeroU32) -> Self {
+        Self { facts: self.facts.cost(units), ..self }
+    }
+
+    /// Identities of the application's own kinds, as [`Identities`] has them.
+    #[must_use]
+    pub fn identities(self, identities: &'r [Identity]) -> Self {
+        Self { facts: self.facts.identities(identities), ..self }
     }
 
     /// Marks a request that a proxy asks about, as in forward-auth.
@@ -81,73 +127,74 @@ impl<'r> RequestHead<'r> {
         Self { described_by_proxy: true, ..self }
     }
 
-    pub(crate) fn is_exempt(&self) -> bool {
-        self.extension::<Exempt>().is_some()
-    }
-
     /// Where the request comes from.
-    pub(crate) fn resolve(&self, client_address: &ClientAddress) -> ResolvedClient {
-        self.client.unwrap_or_else(|| client_address.resolve_client(self.peer(), self.headers))
-    }
-
-    /// The facts, but for where the request comes from.
-    pub(crate) fn facts(&self) -> Facts<'r> {
-        let mut facts = Facts::new(self.method, self.path).headers(self.headers);
-        if let Some(User(id)) = self.extension() {
-            facts = facts.user(id);
-        }
-        if let Some(Identities(list)) = self.extension() {
-            facts = facts.identities(list);
-        } else if let Some(identity) = self.extension() {
-            facts = facts.identities(slice::from_ref(identity));
-        }
-        if let Some(UserPlan(name)) = self.extension() {
-            facts = facts.plan(name);
-        }
-        if let Some(Cost::Units(units)) = self.extension() {
-            facts = facts.cost(*units);
-        }
-        facts
-    }
-
-    fn peer(&self) -> Option<IpAddr> {
-        match self.extension() {
-            Some(Peer(address)) => Some(*address),
-            None => self.connect_info(),
+    pub fn resolve(&self, client_address: &ClientAddress) -> ResolvedClient {
+        match self.origin {
+            HeadOrigin::Peer(peer) => client_address.resolve_client(peer, self.headers),
+            HeadOrigin::Resolved(client) => client,
         }
     }
 
-    #[cfg(feature = "axum")]
-    fn connect_info(&self) -> Option<IpAddr> {
-        use std::net::SocketAddr;
-
-        use axum::extract::connect_info::{ConnectInfo, MockConnectInfo};
-
-        let real = || self.extension().map(|ConnectInfo::<SocketAddr>(address)| address);
-        let mock = || self.extension().map(|MockConnectInfo::<SocketAddr>(address)| address);
-        real().or_else(mock).map(SocketAddr::ip)
+    /// The facts that policies match, of a request that comes from there: see
+    /// [`resolve`](Self::resolve). The headers of a trusted peer are trusted.
+    pub fn facts(&self, from: ResolvedClient) -> Facts<'r> {
+        let facts = from.client.map_or(self.facts, |client| self.facts.client(client));
+        if from.is_trusted { facts.headers_trusted() } else { facts }
     }
 
-    #[cfg(not(feature = "axum"))]
-    fn connect_info(&self) -> Option<IpAddr> {
-        None
+    fn extensions(mut self, extensions: &'r Extensions) -> Self {
+        if let Some(User(id)) = extensions.get() {
+            self = self.user(id);
+        }
+        if let Some(Identities(list)) = extensions.get() {
+            self = self.identities(list);
+        } else if let Some(identity) = extensions.get() {
+            self = self.identities(slice::from_ref(identity));
+        }
+        if let Some(UserPlan(name)) = extensions.get() {
+            self = self.plan(name);
+        }
+        if let Some(Cost::Units(units)) = extensions.get() {
+            self = self.cost(*units);
+        }
+        let is_exempt = extensions.get::<Exempt>().is_some();
+        Self { origin: HeadOrigin::Peer(peer(extensions)), is_exempt, ..self }
     }
+}
 
-    fn extension<T: Send + Sync + 'static>(&self) -> Option<&'r T> {
-        self.extensions?.get()
+fn peer(extensions: &Extensions) -> Option<IpAddr> {
+    match extensions.get() {
+        Some(Peer(address)) => Some(*address),
+        None => connect_info(extensions),
     }
+}
+
+#[cfg(feature = "axum")]
+fn connect_info(extensions: &Extensions) -> Option<IpAddr> {
+    use std::net::SocketAddr;
+
+    use axum::extract::connect_info::{ConnectInfo, MockConnectInfo};
+
+    let real = || extensions.get().map(|ConnectInfo::<SocketAddr>(address)| address);
+    let mock = || extensions.get().map(|MockConnectInfo::<SocketAddr>(address)| address);
+    real().or_else(mock).map(SocketAddr::ip)
+}
+
+#[cfg(not(feature = "axum"))]
+fn connect_info(_: &Extensions) -> Option<IpAddr> {
+    None
 }
 
 impl<'r, B> From<&'r Request<B>> for RequestHead<'r> {
     fn from(request: &'r Request<B>) -> Self {
         let head = Self::new(request.method(), request.uri().path(), request.headers());
-        Self { extensions: Some(request.extensions()), ..head }
+        head.extensions(request.extensions())
     }
 }
 
 impl<'r> From<&'r request::Parts> for RequestHead<'r> {
     fn from(parts: &'r request::Parts) -> Self {
         let head = Self::new(&parts.method, parts.uri.path(), &parts.headers);
-        Self { extensions: Some(&parts.extensions), ..head }
+        head.extensions(&parts.extensions)
     }
 }

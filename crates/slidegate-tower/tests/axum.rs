@@ -107,7 +107,7 @@ async fn two_layers_on_one_request_both_count_and_both_are_seen() {
 }
 
 #[tokio::test]
-async fn the_outer_layer_shows_when_it_is_the_tighter_one() {
+async fn an_outer_layer_shows_when_it_is_the_tighter_one() {
     let inner = routing::get(hello).layer(per_ip("50/min"));
     let app = Router::new().route("/", inner).layer(per_ip("5/h"));
     let (_, headers) = send(&app, get("/")).await;
@@ -166,7 +166,7 @@ async fn http_get(address: SocketAddr) -> String {
 }
 
 #[tokio::test]
-async fn auth_middleware_tells_user_and_plan() {
+async fn auth_middleware_sets_user_and_plan() {
     async fn authenticate(mut request: Request, next: Next) -> Response {
         let token = request.headers().get("authorization").map(|v| v.to_str().unwrap().to_owned());
         if let Some(user) = token {

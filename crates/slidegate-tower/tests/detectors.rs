@@ -115,7 +115,7 @@ fn building(policy: Policy) -> Vec<String> {
 }
 
 #[test]
-fn a_policy_in_which_anonymous_requests_share_an_account() {
+fn a_policy_in_which_anonymous_requests_share_an_account_is_warned_of() {
     let users = Policy::new("users").identity(Source::User).quota("5/min");
     check(&building(users.clone()), &[&["policy=\"users\"", "share one account", "source ip"]]);
     check(&building(users.clone().skip_anonymous()), &[]);
@@ -133,14 +133,14 @@ fn a_sound_setup_is_not_warned_of() {
 }
 
 #[test]
-fn a_peer_that_is_not_known() {
+fn a_peer_that_is_not_known_is_warned_of() {
     let requests = (0..3).map(|_| request(None, &[]));
     let remedy: &[&str] = &["into_make_service_with_connect_info", "slidegate_tower::Peer"];
     check(&warnings(layer(), requests), &[remedy]);
 }
 
 #[test]
-fn a_forwarding_header_from_a_peer_that_is_not_trusted() {
+fn a_forwarding_header_from_an_untrusted_peer_is_warned_of() {
     for header in ["x-forwarded-for", "forwarded", "x-real-ip", "cf-connecting-ip"] {
         let plain = request(Some(PUBLIC), &[]);
         let forwarded = || request(Some(PUBLIC), &[(header, "198.51.100.1")]);
@@ -158,7 +158,7 @@ fn trusting_another_network_does_not_hide_it() {
 }
 
 #[test]
-fn everybody_behind_one_proxy_that_was_not_configured() {
+fn a_proxy_that_was_not_configured_is_warned_of() {
     for proxy in [PROXY, "127.0.0.1", "::1", "fd00::1", "::ffff:192.168.0.1"] {
         let clients = ["198.51.100.1", "198.51.100.1", "198.51.100.2", "198.51.100.3"];
         let requests = clients.map(|client| request(Some(proxy), &[("x-forwarded-for", client)]));
@@ -183,7 +183,7 @@ fn several_peers_or_one_client_are_not_a_forgotten_proxy() {
 }
 
 #[test]
-fn one_request_that_the_same_gate_counts_twice() {
+fn a_request_that_the_same_gate_counts_twice_is_warned_of() {
     let gate = layer();
     let twice = ServiceBuilder::new().layer(gate.clone()).layer(gate);
     let requests = (0..3).map(|_| request(Some(PUBLIC), &[]));

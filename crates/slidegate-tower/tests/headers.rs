@@ -23,7 +23,7 @@ fn lines(map: &HeaderMap) -> Vec<String> {
 }
 
 #[test]
-fn each_dialect_on_the_wire() {
+fn each_dialect_has_its_fields_on_the_wire() {
     let minute_and_day =
         || Policy::new("api").quota(Quota::per_minute(60)).quota(Quota::per_day(1000));
     for (dialect, expected) in [
@@ -74,7 +74,7 @@ fn each_dialect_on_the_wire() {
 }
 
 #[test]
-fn the_default_is_the_ietf_fields_and_x_ratelimit() {
+fn by_default_headers_are_the_ietf_fields_and_x_ratelimit() {
     let clock = ManualClock::default();
     let gate = gate(&clock, policies([Policy::new("api").quota(Quota::per_minute(60))]));
     let names: Vec<String> =
@@ -162,7 +162,7 @@ fn windows_are_whole_seconds_at_least_one_and_rounded_up() {
 }
 
 #[test]
-fn the_reset_of_a_denial_is_not_before_the_request_would_fit() {
+fn a_denials_reset_is_not_before_the_request_would_fit() {
     let scripted = Scripted { spent: false, standings: vec![(2, 10 * SECOND, 35 * SECOND)] };
     let policies = policies([Policy::new("api").quota(Quota::per_minute(5))]);
     let gate = Gate::new(policies.build().unwrap(), scripted);
@@ -177,7 +177,7 @@ fn the_reset_of_a_denial_is_not_before_the_request_would_fit() {
 }
 
 #[test]
-fn the_reset_of_a_denial_that_begins_a_ban_is_not_before_its_end() {
+fn a_denial_that_begins_a_ban_has_a_reset_not_before_its_end() {
     for (dialect, name, expected) in [
         (Dialect::Draft07, "ratelimit", "limit=1, remaining=0, reset=600".to_owned()),
         (Dialect::Draft06, "ratelimit-reset", "600".to_owned()),
@@ -250,7 +250,7 @@ fn policies_that_are_kept_out_are_in_no_header() {
 }
 
 #[test]
-fn the_quota_with_the_smallest_part_left_is_the_one_shown() {
+fn headers_show_the_quota_with_the_smallest_part_left() {
     let clock = ManualClock::default();
     let small = Policy::new("small").quota(Quota::per_minute(10));
     let large = Policy::new("large").quota(Quota::per_day(1000));
@@ -267,7 +267,7 @@ fn the_quota_with_the_smallest_part_left_is_the_one_shown() {
 
 /// A unit is held for its window and a part of a millisecond, which is not told as a second more.
 #[test]
-fn the_first_answer_of_a_minute_says_a_minute() {
+fn a_first_response_has_a_reset_of_the_whole_window() {
     for began_ns in [0, 1, 999_999, 1_000_000, 500_000_123] {
         let clock = ManualClock::new(Timestamp::from_nanos(began_ns));
         let gate = gate(&clock, policies([Policy::new("api").quota(Quota::per_minute(60))]));
@@ -280,7 +280,7 @@ fn the_first_answer_of_a_minute_says_a_minute() {
 }
 
 #[test]
-fn the_most_restrictive_quota_is_the_one_shown() {
+fn headers_show_the_most_restrictive_quota() {
     let clock = ManualClock::default();
     let gate = gate(
         &clock,
@@ -324,7 +324,7 @@ type Lines = &'static [(&'static str, &'static str)];
 
 /// What is there, what we add to it (5 of 60 remain), and what comes out.
 #[test]
-fn beside_headers_that_are_there_already() {
+fn headers_are_merged_with_those_that_are_already_there() {
     let all = [Dialect::Draft11, Dialect::XRateLimit];
     let triple = [Dialect::Draft06];
     let dictionary = [Dialect::Draft07];

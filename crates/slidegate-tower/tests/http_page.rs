@@ -28,7 +28,7 @@ const NOON: Timestamp = Timestamp::from_millis(1_794_744_000_000);
 type Responses = BTreeMap<&'static str, String>;
 
 #[tokio::test]
-async fn the_page_shows_what_clients_get() {
+async fn docs_http_page_shows_what_clients_get() {
     let mut sent = Responses::new();
     send_standings(&mut sent).await;
     send_shapes(&mut sent).await;

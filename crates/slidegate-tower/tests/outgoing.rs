@@ -113,7 +113,7 @@ impl Third {
 }
 
 #[tokio::test(start_paused = true)]
-async fn at_once_is_the_default() {
+async fn a_layer_that_does_not_wait_fails_at_once() {
     let clock = PausedClock::new();
     let third = Third::new(clock);
     let service = OutgoingLayer::fail_at_once(gate(clock, vendor("2/10s"))).layer(third.service());
@@ -180,7 +180,7 @@ async fn behind_others_too_a_call_that_would_wait_too_long_fails_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_came_first_goes_first_and_the_quota_is_kept() {
+async fn calls_go_out_in_order_and_the_quota_is_kept() {
     let clock = PausedClock::new();
     let third = Third::new(clock);
     let policy = Policy::new("vendor").quota("3/10s");
@@ -204,7 +204,7 @@ async fn who_came_first_goes_first_and_the_quota_is_kept() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_for_one_account_does_not_hold_up_another() {
+async fn a_call_that_waits_for_one_account_does_not_delay_another() {
     let clock = PausedClock::new();
     let third = Third::new(clock);
     let queue = OutgoingQueue::new(gate(clock, vendor("1/10s"))).wait_up_to(100 * SECOND);
@@ -220,7 +220,7 @@ async fn who_waits_for_one_account_does_not_hold_up_another() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_lacks_units_of_its_own_does_not_hold_up_the_others() {
+async fn a_call_that_lacks_units_of_its_own_does_not_delay_the_others() {
     let clock = PausedClock::new();
     let third = Third::new(clock);
     let queue = OutgoingQueue::new(gate_of(clock, vendor_and_users())).wait_up_to(10 * SECOND);
@@ -242,7 +242,7 @@ async fn who_lacks_units_of_its_own_does_not_hold_up_the_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_lacks_units_of_its_own_at_the_head_of_a_line_steps_aside() {
+async fn a_call_at_the_head_of_the_queue_that_lacks_units_of_its_own_steps_aside() {
     let clock = PausedClock::new();
     let third = Third::new(clock);
     let queue = OutgoingQueue::new(gate_of(clock, vendor_and_users()));
@@ -261,7 +261,7 @@ async fn who_lacks_units_of_its_own_at_the_head_of_a_line_steps_aside() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_more_wait_than_may() {
+async fn no_more_calls_wait_than_may() {
     let clock = PausedClock::new();
     let third = Third::new(clock);
     let queue =
@@ -284,7 +284,7 @@ async fn no_more_wait_than_may() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_behind_others_gives_up_in_time() {
+async fn a_call_that_waits_behind_others_gives_up_in_time() {
     let clock = PausedClock::new();
     let third = Third::new(clock);
     let queue = OutgoingQueue::new(gate(clock, vendor("1/10s"))).wait_up_to(12 * SECOND);
@@ -301,7 +301,7 @@ async fn who_waits_behind_others_gives_up_in_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_dropped_takes_nothing_and_the_next_moves_up() {
+async fn a_dropped_call_takes_nothing_and_the_next_moves_up() {
     let clock = PausedClock::new();
     let third = Third::new(clock);
     let gate = Arc::new(gate(clock, vendor("1/10s")));
@@ -389,7 +389,7 @@ async fn a_store_that_is_down_holds_the_call_back_where_the_policy_says_so() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_inner_services_error_is_told_apart() {
+async fn an_inner_services_error_is_distinct_from_a_refusal() {
     let clock = PausedClock::new();
     let inner = service_fn(async |_: Request<()>| Err::<(), _>(std::io::Error::other("reset")));
     let service = OutgoingLayer::fail_at_once(gate(clock, vendor("1/10s"))).layer(inner);
@@ -398,7 +398,7 @@ async fn the_inner_services_error_is_told_apart() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_tower_and_with_a_store_that_has_to_be_waited_for() {
+async fn a_queue_works_without_tower_and_with_a_store_that_awaits() {
     let clock = PausedClock::new();
     let store = Slow(MemoryStore::builder().clock(clock).build());
     let gate = Gate::new(policies([vendor("1/10s")]).build().unwrap(), store);

@@ -85,7 +85,7 @@ async fn no_dodge_gets_around_a_policy() {
 }
 
 #[tokio::test]
-async fn nor_with_a_store_that_waits() {
+async fn no_dodge_gets_around_a_policy_with_a_store_that_awaits() {
     let gate = Gate::new(login().build().unwrap(), Slow(MemoryStore::new()));
     let layer = RateLimitLayer::new(gate);
     for status in [200, 429] {
@@ -134,7 +134,7 @@ async fn a_detour_does_not_lead_out_of_a_policy_either() {
 }
 
 #[tokio::test]
-async fn nor_onto_the_list_of_the_exempt() {
+async fn a_detour_does_not_lead_into_an_exemption() {
     let exempt = AccessList::new().path("/healthz");
     let api = || policies([Policy::new("api").quota(Quota::per_minute(1))]);
     for path in ["/api/../healthz", "/%68ealthz", "/healthz/"] {

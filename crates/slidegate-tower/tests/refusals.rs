@@ -87,7 +87,7 @@ fn shaped(shape: Shape, outcome: &Outcome) -> Response<Bytes> {
 }
 
 #[test]
-fn each_reason_as_a_problem() {
+fn each_reason_is_a_problem_document() {
     let cases: [(Outcome, u16, &str, Value); 6] = [
         (
             denied(api()),
@@ -172,7 +172,7 @@ fn each_reason_as_a_problem() {
 }
 
 #[test]
-fn a_denial_tells_where_the_client_stands() {
+fn a_denial_reports_where_the_client_stands() {
     let response = refuse(&Responder::new(), &denied(api()));
     assert_eq!(field(response.headers(), "ratelimit-policy"), r#""api";q=1;w=60"#);
     assert_eq!(field(response.headers(), "ratelimit"), r#""api";r=0;t=46"#);
@@ -203,7 +203,7 @@ fn only_what_was_violated_and_enforced_is_named() {
 }
 
 #[test]
-fn plan_and_upgrade_link_where_they_are_known() {
+fn a_denial_has_plan_and_upgrade_link_where_they_are_known() {
     let problem = body(&refuse(&Responder::new(), &denied(by_plan())));
     assert_eq!((&problem["plan"], &problem["upgrade_url"]), (&json!("free"), &json!(UPGRADE)));
     let problem = body(&refuse(&Responder::new(), &denied(api())));
@@ -211,7 +211,7 @@ fn plan_and_upgrade_link_where_they_are_known() {
 }
 
 #[test]
-fn the_shapes_of_a_denial() {
+fn each_shape_has_its_own_body_for_a_denial() {
     let outcome = denied(by_plan());
     let json_shapes = [
         (Shape::Error, json!({"error": "Too Many Requests"})),
@@ -366,7 +366,7 @@ fn a_policy_can_have_a_refusal_of_its_own() {
 }
 
 #[test]
-fn a_refusal_by_a_policy_that_is_kept_out_of_the_headers_tells_when_to_come_back_and_no_quota() {
+fn a_refusal_by_a_policy_that_is_kept_out_of_the_headers_has_retry_after_and_no_quota() {
     let clock = ManualClock::default();
     let flood = || Policy::new("flood").quota(Quota::per_second(1));
     let free = Plan::new("free", [Quota::per_minute(60)]).upgrade_url("https://app.example.com");
@@ -455,7 +455,7 @@ fn during_a_ban_retry_after_is_not_before_the_quotas_have_room() {
 }
 
 #[test]
-fn what_is_told_again_is_what_would_be_told_anew() {
+fn a_cached_refusal_equals_a_new_one() {
     let free = |url: &str| Plan::new("free", [Quota::per_minute(2)]).upgrade_url(url);
     let of_plan = |url| policies([Policy::new("api").plans("free")]).plan(free(url));
     let named = |name| Policy::new(name).quota(Quota::per_minute(2));

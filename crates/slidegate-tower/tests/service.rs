@@ -93,7 +93,7 @@ impl Body for Pieces {
 }
 
 #[tokio::test]
-async fn any_request_body_and_any_response_body() {
+async fn a_service_takes_any_request_body_and_any_response_body() {
     let inner = service_fn(async |request: Request<Vec<u32>>| {
         assert_eq!(request.body(), &[1, 2, 3]);
         let pieces = VecDeque::from(["one ", "two"]);
@@ -111,7 +111,7 @@ async fn any_request_body_and_any_response_body() {
 }
 
 #[tokio::test]
-async fn the_body_of_a_refusal_knows_its_length() {
+async fn a_refusals_body_knows_its_length() {
     let inner = service_fn(async |_: Request<()>| {
         Ok::<_, Infallible>(Response::new(Full::new(Bytes::from_static(b"ok"))))
     });
@@ -183,7 +183,7 @@ async fn calls_of_three(layer: RateLimitLayer<impl Store>) -> usize {
 }
 
 #[tokio::test]
-async fn the_service_that_was_ready_is_the_one_called_and_only_for_what_may_pass() {
+async fn a_service_that_was_ready_is_the_one_called_and_only_for_what_may_pass() {
     assert_eq!(calls_of_three(limits(api(2))).await, 2);
     let store = Slow(MemoryStore::new());
     let slow = Gate::new(policies([api(2)]).build().unwrap(), store);
@@ -191,7 +191,7 @@ async fn the_service_that_was_ready_is_the_one_called_and_only_for_what_may_pass
 }
 
 #[tokio::test]
-async fn the_inner_services_error_comes_through() {
+async fn an_inner_services_error_comes_through() {
     let inner = service_fn(async |_: Request<()>| Err::<Response<Empty<Bytes>>, _>("broken"));
     let error = limits(api(2)).layer(inner).oneshot(request()).await.unwrap_err();
     assert_eq!(error, "broken");
@@ -262,7 +262,7 @@ async fn a_named_header_is_believed_only_from_a_trusted_peer() {
 }
 
 #[tokio::test]
-async fn the_user_header_is_believed_of_a_trusted_peer_and_the_extension_comes_first() {
+async fn a_trusted_peers_user_header_counts_and_the_extension_comes_first() {
     let policies = Policies::builder()
         .user_header("x-user-id".parse().unwrap())
         .policy(api(9).identity([Source::User, Source::ip()]));
@@ -286,7 +286,7 @@ async fn the_user_header_is_believed_of_a_trusted_peer_and_the_extension_comes_f
 }
 
 #[tokio::test]
-async fn the_client_behind_a_trusted_proxy_is_counted() {
+async fn a_client_behind_a_trusted_proxy_is_counted() {
     let trusted = ["10.0.0.0/8".parse().unwrap()];
     let proxied = ClientAddress::new(AddressSource::XForwardedFor, trusted);
     let layer = limits(api(9)).client_address(proxied);
@@ -318,7 +318,7 @@ async fn method_and_path_choose_the_policy_without_the_query() {
 }
 
 #[tokio::test]
-async fn the_decision_is_in_the_extensions_of_a_refusal_too() {
+async fn a_refusal_has_the_decision_in_its_extensions_too() {
     let layer = limits(api(1));
     let (_, first) = send(&layer, request()).await;
     assert_eq!(first.unwrap().verdict(), Verdict::Allow);
@@ -392,7 +392,7 @@ async fn a_server_gets_the_fields_of_upstream_joined_with_ours() {
 }
 
 #[tokio::test]
-async fn the_decision_of_a_layer_further_in_that_refused_is_kept() {
+async fn an_inner_layers_refusing_decision_is_kept() {
     let inner = service_fn(async |_: Request<()>| {
         Ok::<_, Infallible>(Response::new(Empty::<Bytes>::new()))
     });

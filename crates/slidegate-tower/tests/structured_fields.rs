@@ -175,7 +175,7 @@ fn triple(map: &HeaderMap, prefix: &str) -> [u64; 3] {
 
 proptest! {
     #[test]
-    fn every_field_parses_and_tells_the_truth(
+    fn every_field_parses_and_is_true(
         decision in decisions(),
         dialects in dialects(),
         now_ms in 0..=4_000_000_000_000_u64,
@@ -262,7 +262,7 @@ proptest! {
     /// A layer outside and one inside, of any policies: what comes out still parses, and no name
     /// stands for two quotas.
     #[test]
-    fn the_headers_of_two_layers_parse_together(inner in decisions(), outer in decisions()) {
+    fn headers_of_two_layers_parse_together(inner in decisions(), outer in decisions()) {
         let headers = Headers::default();
         let mut map = HeaderMap::new();
         headers.write(&inner, &mut map);

@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_has_so_many_and_the_known_stay_known() {
+    fn an_address_has_a_bounded_number_of_identities_and_known_ones_stay_known() {
         let chosen = ChosenIdentities::new();
         for (key, address, at_s, expected) in [
             ("a", "203.0.113.7", 0, true),

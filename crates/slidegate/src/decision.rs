@@ -82,7 +82,7 @@ pub struct PolicyStanding {
     pub plan: Option<Arc<CheckedPlan>>,
     /// Whether `plan` is the policy's default because the request named one that does not exist.
     pub plan_unknown: bool,
-    /// Whether the policy is only watching.
+    /// Whether the policy is a shadow policy, which refuses no requests.
     pub shadow: bool,
     /// Whether response headers tell of it. Shadow policies are never shown.
     pub in_headers: bool,
@@ -91,7 +91,7 @@ pub struct PolicyStanding {
     /// Where each of its quotas stands.
     pub standings: Standings,
     /// Whether the quotas came with the [charge](crate::NamedCharge::quotas).
-    pub quotas_given: bool,
+    pub caller_quotas: bool,
     /// Where each quota of its [candidate](crate::Policy::candidate) stands; empty if it has none.
     pub candidate: Vec<CandidateStanding>,
     /// None if nothing was spent.
@@ -110,16 +110,16 @@ impl Decision {
         Self { verdict: Verdict::Block(block), banned_by, ..Self::default() }
     }
 
-    /// Adds the receipt for the charges that `is_meant` picks. If they were spent, `spent` says where.
+    /// Adds the receipt for the charges that `selects` picks. If they were spent, `spent` says where.
     pub(crate) fn add(
         &mut self,
         receipt: &Receipt,
         matches: &Matches<'_>,
-        is_meant: impl Fn(&Match<'_>) -> bool,
+        selects: impl Fn(&Match<'_>) -> bool,
         spent: Option<SpentIn>,
     ) {
         let mut standings = receipt.standings.as_slice();
-        for matched in matches.iter().filter(|matched| is_meant(matched)) {
+        for matched in matches.iter().filter(|matched| selects(matched)) {
             let policy = matched.policy;
             let own = take_ledgers(&mut standings, matched);
             let is_spent = receipt.spent && !own.iter().any(Standing::is_violated);
@@ -136,7 +136,7 @@ impl Decision {
                 in_headers: policy.in_headers && !policy.shadow,
                 cost: matched.cost,
                 standings: matched.standings(own),
-                quotas_given: matched.quotas_given,
+                caller_quotas: matched.caller_quotas,
                 candidate: matched.candidate_standings(own, is_counted),
                 spent: spent.filter(|_| receipt.spent),
             });
@@ -175,13 +175,13 @@ impl Decision {
                 policy,
                 identity: standing.identity,
                 ledgers: policy
-                    .ledgers_beside(&quotas, policy.lease.filter(|_| !standing.quotas_given)),
+                    .ledgers_beside(&quotas, policy.lease.filter(|_| !standing.caller_quotas)),
                 candidate: None,
                 quotas: Cow::Owned(quotas),
                 plan: None,
                 unknown_plan: None,
                 cost: standing.cost,
-                quotas_given: standing.quotas_given,
+                caller_quotas: standing.caller_quotas,
             });
         }
         matches

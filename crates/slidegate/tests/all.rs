@@ -17,7 +17,7 @@ mod named;
 mod overrides;
 mod paths;
 mod policies;
+mod scenarios;
 mod snapshot;
-mod stories;
 mod support;
 mod threads;

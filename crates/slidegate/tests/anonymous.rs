@@ -13,7 +13,7 @@ fn api_keys(values: &[&'static str]) -> HeaderMap {
 }
 
 #[test]
-fn they_share_an_account_unless_the_policy_skips_them() {
+fn anonymous_requests_share_an_account_unless_the_policy_skips_them() {
     let statuses = |policy: Policy| {
         let policies = Policies::builder().policy(policy).build().unwrap();
         let gate = Gate::new(policies, MemoryStore::new());
@@ -49,7 +49,7 @@ fn a_header_that_is_sent_twice_and_a_key_that_is_refused_are_not_skipped() {
 }
 
 #[test]
-fn policies_in_which_they_share_an_account_are_named() {
+fn policies_in_which_anonymous_requests_share_an_account_are_listed() {
     let is_sharing = |policy: Policy| {
         let policies = Policies::builder().policy(policy).build().unwrap();
         policies.sharing_anonymous().count() == 1

@@ -142,7 +142,7 @@ const fn s(seconds: u64) -> Duration {
 }
 
 #[test]
-fn the_third_denial_bans_for_a_minute_to_the_instant() {
+fn a_third_denial_bans_for_exactly_a_minute() {
     check(
         login(),
         [
@@ -217,7 +217,7 @@ fn a_single_denial_bans_if_the_policy_says_so_and_as_long_as_its_window_by_defau
 }
 
 #[test]
-fn the_denial_that_begins_a_ban_says_how_long_it_is() {
+fn a_denial_that_begins_a_ban_reports_its_length() {
     let stage = Stage::new([login().quota(Quota::per_second(1))]);
     assert_eq!(stage.verdict("ann"), Verdict::Allow);
     assert_eq!(stage.decide("ann").retry_after(), Some(SECOND));
@@ -295,7 +295,7 @@ fn only_the_policy_that_had_no_room_counts_a_denial() {
 }
 
 #[test]
-fn of_two_bans_the_longer_is_told() {
+fn of_two_bans_the_longer_is_reported() {
     let policy = |name| Policy::new(name).identity([Source::User]).quota(Quota::per_second(2));
     let short = || policy("short").ban(ten_seconds(1));
     let long = || policy("long").ban(ten_seconds(1).lasting(MINUTE));
@@ -441,7 +441,7 @@ fn a_flood_of_denied_identities_stays_within_the_table() {
 }
 
 #[test]
-fn who_is_no_longer_banned_leaves_nothing_behind() {
+fn an_identity_whose_ban_is_over_leaves_nothing_behind() {
     let stage = Stage::new([login()]);
     assert_eq!(stage.verdict("ann"), Verdict::Allow);
     assert_eq!(stage.gate.admin().ban_stats().accounts, 0, "nothing is kept of who is not denied");
@@ -673,7 +673,7 @@ fn an_impossible_ban_is_reported_with_all_else_that_is_wrong() {
     let problem = "expected to last more than no time and at most 366 days";
     assert_eq!(
         lines[0],
-        format!("policy \"login\": ban = \"0ns after 3 denials in 10s\": {problem}")
+        format!("policy \"login\": ban = \"0s after 3 denials in 10s\": {problem}")
     );
     assert!(lines[1].starts_with("policy \"long\": quotas"), "{said}");
     let long = "policy \"long\": ban = \"367d after 1 denial in 1d\"";
@@ -682,12 +682,12 @@ fn an_impossible_ban_is_reported_with_all_else_that_is_wrong() {
 }
 
 #[test]
-fn an_explanation_tells_of_a_ban() {
+fn an_explanation_reports_a_ban() {
     let watched = Policy::new("watched").identity([Source::User]).quota(Quota::per_hour(2));
     let stage = Stage::new([login(), watched.ban(ten_seconds(3)).shadow()]);
     let said = stage.gate.explain(&get("/").user("ann")).to_string();
     let takes = "takes 1 unit of 2/h from user:ann";
-    let (login, watched) = ("bans for 1min after 3 denials in 10s", "only watching");
+    let (login, watched) = ("bans for 1min after 3 denials in 10s", "shadow");
     assert_eq!(said, format!("login: {takes}, {login}\nwatched: {takes}, {watched}\n"));
 }
 
@@ -830,7 +830,7 @@ proptest! {
     })]
 
     #[test]
-    fn every_answer_is_the_one_that_brute_force_finds(rules in rules(), steps in steps()) {
+    fn every_decision_under_bans_matches_brute_force(rules in rules(), steps in steps()) {
         let stage = Stage::new([policy_of(rules)]);
         let mut models = [Model::default(), Model::default(), Model::default()];
         let mut now_ns = 0;
@@ -875,7 +875,7 @@ fn active(user: &str, rest: Duration) -> ActiveBan {
 }
 
 #[test]
-fn a_ban_that_denials_begin_is_told_once_and_holds_at_another_gate() {
+fn a_ban_begun_by_denials_is_announced_once_and_holds_at_another_gate() {
     let short = unbanned().quota("1/min").ban(ten_seconds(3).lasting(MINUTE));
     let (one, begun) = telling([short.clone()]);
     let other = Stage::new([short]);
@@ -898,7 +898,7 @@ fn a_ban_that_denials_begin_is_told_once_and_holds_at_another_gate() {
 }
 
 #[test]
-fn a_ban_is_told_with_the_wait_of_the_quotas_that_denied() {
+fn a_ban_is_announced_with_the_wait_of_the_quotas_that_denied() {
     let (one, begun) = telling([login()]);
     one.deny("ann", 3);
     let ban = begun.try_recv().unwrap();
@@ -910,7 +910,7 @@ fn a_ban_is_told_with_the_wait_of_the_quotas_that_denied() {
 }
 
 #[test]
-fn bans_by_hand_and_from_elsewhere_are_not_told_again() {
+fn bans_by_hand_and_adopted_bans_are_not_announced_again() {
     let (stage, begun) = telling([login()]);
     stage.gate.admin().ban(&account("login", "ann"), HOUR).unwrap();
     stage.gate.admin().adopt_ban(&active("bob", HOUR)).unwrap();
@@ -971,7 +971,7 @@ fn an_address_is_banned_elsewhere_as_its_policy_counts_it() {
 }
 
 #[test]
-fn of_many_threads_one_begins_the_ban_and_one_tells_of_it() {
+fn of_many_threads_one_begins_the_ban_and_one_announces_it() {
     let (stage, begun) = telling([login()]);
     stage.deny("ann", 0);
     let barrier = Barrier::new(8);

@@ -43,7 +43,7 @@ fn told(quota: &str, remaining: u32, violated: bool) -> (String, u32, bool) {
 }
 
 #[test]
-fn a_candidate_tells_whom_it_would_deny_and_denies_nobody() {
+fn a_candidate_reports_what_it_would_deny_and_denies_nothing() {
     let clock = ManualClock::default();
     let policy = Policy::new("api").quota("4/min").candidate("2/min").candidate("3/h");
     let gate = gate(&clock, policy);
@@ -95,7 +95,7 @@ fn peeking_counts_nothing_and_a_refund_takes_all_windows_back() {
 }
 
 #[test]
-fn an_operator_sees_it_and_resets_and_grants_apply_to_it() {
+fn an_operator_sees_a_candidate_and_resets_and_grants_apply_to_it() {
     let clock = ManualClock::default();
     let gate = gate(&clock, Policy::new("api").quota("4/min").candidate("1/min").candidate("2/h"));
     let account =
@@ -152,7 +152,7 @@ proptest! {
     /// violated if and only if the units that passed in its window, with those of this request, are
     /// more than it has.
     #[test]
-    fn it_is_what_has_passed_in_its_window(
+    fn a_candidate_counts_what_passed_in_its_window(
         units in 1_u32..6,
         same_window in 1_u32..6,
         other_window in 1_u32..9,

@@ -494,7 +494,7 @@ proptest! {
     #![proptest_config(cases(400))]
 
     #[test]
-    fn every_answer_is_the_models(story in plain_story(spends())) {
+    fn every_answer_matches_the_model(story in plain_story(spends())) {
         agrees_with_the_model(&story)?;
     }
 
@@ -1043,7 +1043,7 @@ proptest! {
     }
 
     #[test]
-    fn who_keeps_hammering_stays_out_and_is_let_in_a_window_after_stopping(
+    fn a_client_that_keeps_hammering_is_admitted_a_window_after_it_stops(
         units in ledger_units(),
         window_ms in ledger_window_ms(),
         gap_ns in prop::collection::vec(0..=u64::from(u16::MAX), 20..400),
@@ -1104,7 +1104,7 @@ fn counting_denied_requests_while_units_are_lowered_forgets_nothing_that_was_adm
 }
 
 #[test]
-fn what_a_peek_was_told_is_not_told_again_after_a_refund_or_a_reset() {
+fn a_peek_after_a_refund_or_a_reset_is_not_answered_from_an_earlier_one() {
     type Undo = fn(&Subject);
     let undos: [(&str, Undo); 2] = [
         ("refund", |subject| subject.refund(&minutely(3, 3, Kind::Plain), Spent::Newest)),
@@ -1124,7 +1124,7 @@ fn what_a_peek_was_told_is_not_told_again_after_a_refund_or_a_reset() {
 }
 
 #[test]
-fn what_a_peek_was_told_is_not_told_again_after_a_spend() {
+fn a_peek_after_a_spend_is_not_answered_from_an_earlier_one() {
     let subject = Subject::on(ManualClock::default(), 1);
     let peek = |cost: u32| {
         let standing = subject.peek(&minutely(6, cost, Kind::Plain)).standings[0];

@@ -105,7 +105,7 @@ fn a_decision_reports_every_quota_and_the_tightest() {
 }
 
 #[test]
-fn the_tightest_quota_has_the_smallest_part_of_its_units_left() {
+fn a_quota_with_the_smallest_part_of_its_units_left_is_the_tightest() {
     let quota = |text: &str| text.parse::<Quota>().unwrap();
     // Two quotas of one policy, how many requests have passed, and the one that binds first.
     for (one, other, requests, expected) in [
@@ -147,7 +147,7 @@ fn fewer_units_left_of_a_larger_part_do_not_bind_first() {
 }
 
 #[test]
-fn headers_are_told_of_shared_policies_unless_policies_say_otherwise() {
+fn headers_show_shared_policies_unless_policies_say_otherwise() {
     let clock = ManualClock::default();
     let minute = |name, units| Policy::new(name).quota(Quota::per_minute(units));
     let gate = gate(
@@ -234,7 +234,7 @@ fn a_failing_store_is_answered_as_each_policy_says() {
 }
 
 #[test]
-fn what_the_store_could_not_count_is_told_by_policy() {
+fn what_the_store_could_not_count_is_reported_by_policy() {
     let policy =
         |name: &str, action| Policy::new(name).quota(Quota::per_minute(9)).on_store_error(action);
     let guard = || policy("guard", OnStoreError::Local).scope(Scope::Local);
@@ -278,7 +278,7 @@ fn a_failing_store_takes_nothing_from_local_policies() {
 }
 
 #[test]
-fn peek_tells_what_would_be_decided() {
+fn a_peek_returns_what_would_be_decided() {
     let clock = ManualClock::default();
     let gate = gate(&clock, [Policy::new("api").quota(Quota::per_minute(1))]);
     for _ in 0..3 {
@@ -477,7 +477,7 @@ fn policies_can_be_replaced_and_history_stays() {
 }
 
 #[test]
-fn the_futures_of_a_gate_can_move_between_threads() {
+fn futures_of_a_gate_can_move_between_threads() {
     fn sendable<T: Send>(_: &T) {}
     let gate =
         Gate::new(policies([Policy::new("api").quota(Quota::per_minute(1))]), Down::default());
@@ -582,7 +582,7 @@ fn a_policy_that_counts_denials_is_not_violated_by_what_another_denied() {
 }
 
 #[test]
-fn a_wait_that_counting_a_denial_caused_is_told() {
+fn a_wait_that_counting_a_denial_caused_is_reported() {
     let clock = ManualClock::default();
     let list = [
         Policy::new("counting").quota(Quota::per_hour(2)).count_denied(),

@@ -185,7 +185,7 @@ fn unknown_keys_can_be_refused() {
 }
 
 #[test]
-fn a_policy_is_evaded_unless_something_tells_the_real_ones_or_an_address_counts() {
+fn a_policy_is_evaded_unless_real_credentials_are_known_or_an_address_counts() {
     let evaded = |policies: slidegate::policy::PoliciesBuilder| {
         let policies = policies.build().unwrap();
         policies.evaded().map(|(policy, source)| format!("{} {source}", policy.name)).collect()

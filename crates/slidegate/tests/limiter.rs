@@ -106,7 +106,7 @@ proptest! {
     /// Whatever the traffic, what is admitted is what a list of all spends admits, and a denial is
     /// for as long as that list says.
     #[test]
-    fn it_admits_what_a_list_of_all_spends_admits(
+    fn a_limiter_admits_what_a_list_of_all_spends_admits(
         (quota, window_ms) in (1..8u32, 5..400u64),
         steps in prop::collection::vec((0..3usize, 1..5u32, 0..200u64), 1..200),
     ) {

@@ -101,7 +101,7 @@ fn a_denial_for_lack_of_room_takes_nothing() {
 }
 
 #[test]
-fn whoever_spent_from_a_shared_account_does_not_start_afresh() {
+fn an_identity_that_spent_from_a_shared_account_does_not_start_afresh() {
     let clock = ManualClock::default();
     let store = store(&clock, 1);
     let regular = Payer::new("regular", Quota::per_minute(1));

@@ -37,7 +37,7 @@ fn remaining(gate: &Gate, charge: NamedCharge<'_>) -> u32 {
 }
 
 #[test]
-fn all_or_none_whatever_the_scope() {
+fn named_charges_are_spent_all_or_none_whatever_their_scope() {
     let gate = gate([
         Policy::new("burst").scope(Scope::Local).quota(Quota::per_second(9)),
         Policy::new("tenant").quota(Quota::per_minute(10)),
@@ -84,7 +84,7 @@ fn an_address_is_the_account_that_a_request_would_have() {
 }
 
 #[test]
-fn a_plan_can_be_named() {
+fn a_named_charge_can_name_a_plan() {
     let gate = gate([Policy::new("api").plans("free")]);
     let api = charge("api", "user:42", 1);
     for (plan, units) in [(None, 2), (Some("pro"), 20), (Some("unheard-of"), 2)] {
@@ -93,7 +93,7 @@ fn a_plan_can_be_named() {
 }
 
 #[test]
-fn without_a_cost_the_policy_fixes_it() {
+fn a_named_charge_without_a_cost_has_that_of_the_policy() {
     let gate = gate([
         Policy::new("export").cost(5).quota(Quota::per_minute(10)),
         Policy::new("api").quota(Quota::per_minute(10)),
@@ -143,7 +143,7 @@ fn a_charge_can_bring_quotas_in_place_of_the_policys() {
     let tighter = Quotas::from(Quota::per_minute(3));
     let given = NamedCharge { quotas: Some(&tighter), ..api };
     assert_eq!(remaining(&gate, given), 2, "one history, whatever the units");
-    assert!(decide(&gate, &[given]).policies()[0].quotas_given);
+    assert!(decide(&gate, &[given]).policies()[0].caller_quotas);
     assert_eq!(remaining(&gate, api), 8);
 }
 
@@ -155,7 +155,7 @@ fn quotas_of(identity: &Identity) -> Quotas {
 
 #[test]
 fn a_policy_of_given_quotas_is_for_charges_alone_and_its_accounts_can_be_named() {
-    let gate = gate([Policy::new("job").given_quotas(quotas_of)]);
+    let gate = gate([Policy::new("job").caller_quotas(quotas_of)]);
     let method = Method::GET;
     assert!(gate.decide_now(&Facts::new(&method, "/")).unwrap().policies().is_empty());
     let explained = gate.explain(&Facts::new(&method, "/")).to_string();

@@ -322,7 +322,7 @@ fn networks_and_addresses_are_meant_as_they_are_written() {
 }
 
 #[test]
-fn who_outweighs_whom() {
+fn lists_and_overrides_have_a_fixed_order_of_precedence() {
     let listed = |name| AccessList::new().user(name);
     let policies = Policies::builder()
         .policy(api().exempt(listed("passed-over")))
@@ -360,7 +360,7 @@ fn who_outweighs_whom() {
 }
 
 #[test]
-fn of_several_bans_the_longest_is_told() {
+fn of_several_bans_the_longest_is_reported() {
     let begun = Ban::after(Quota::per_minute(1)).lasting(10 * MINUTE);
     let stage = Stage::new([
         api().ban(begun),
@@ -666,7 +666,7 @@ fn overrides_can_be_looked_at_and_replaced() {
 }
 
 #[test]
-fn there_are_only_so_many() {
+fn more_overrides_than_the_maximum_are_an_error() {
     let entry = |number: usize| Override {
         identity: Identity::user(&number.to_string()),
         policy: None,
@@ -680,7 +680,7 @@ fn there_are_only_so_many() {
 }
 
 #[test]
-fn an_inspection_tells_all_and_spends_nothing() {
+fn an_inspection_reports_everything_and_spends_nothing() {
     let begun = Ban::after(Quota::per_minute(1)).lasting(10 * MINUTE);
     let stage = Stage::new([api().quota(Quota::per_hour(50)).ban(begun)]);
     for _ in 0..2 {

@@ -72,7 +72,7 @@ fn policies_match_by_method_and_path() {
 }
 
 #[test]
-fn the_first_identity_that_is_present_wins() {
+fn of_several_sources_the_first_present_identity_wins() {
     let sources = [Source::User, Source::ApiKey, Source::Authorization, Source::ip()];
     let gate = only(Policy::new("api").identity(sources).quota(Quota::per_minute(10)));
     let keyed = headers(&[("x-api-key", "k"), ("authorization", "Bearer t")]);
@@ -134,7 +134,7 @@ fn by_user_header() -> slidegate::policy::PoliciesBuilder {
 }
 
 #[test]
-fn the_user_header_names_the_user_from_a_trusted_peer_unless_the_application_does() {
+fn a_trusted_peers_user_header_names_the_user_unless_the_application_does() {
     let gate = gate(by_user_header());
     for (value, identity) in [
         ("42", "user:42"),
@@ -289,7 +289,7 @@ fn plans() -> slidegate::policy::PoliciesBuilder {
 }
 
 #[test]
-fn the_plan_comes_from_the_application_or_the_key_or_a_trusted_header() {
+fn a_plan_comes_from_the_application_or_the_key_or_a_trusted_header() {
     let gate = gate(plans());
     let says_pro = headers(&[("x-plan", "pro")]);
     let key = headers(&[("x-api-key", "key-of-a-pro"), ("x-plan", "free")]);
@@ -312,7 +312,7 @@ fn the_plan_comes_from_the_application_or_the_key_or_a_trusted_header() {
 }
 
 #[test]
-fn a_decision_and_an_explanation_tell_that_the_plan_is_unknown() {
+fn a_decision_and_an_explanation_report_that_the_plan_is_unknown() {
     let gate = gate(plans());
     let gold = headers(&[("x-plan", "gold")]);
     let bytes = [("x-plan".parse().unwrap(), HeaderValue::from_bytes(b"\xff").unwrap())];
@@ -473,7 +473,7 @@ fn a_request_that_costs_more_than_a_quota_can_never_pass() {
 }
 
 #[test]
-fn explain_tells_which_policies_apply_and_why_not_the_others() {
+fn an_explanation_names_the_policies_that_apply_and_why_others_do_not() {
     let gate = gate(
         plans()
             .policy(
@@ -494,7 +494,7 @@ fn explain_tells_which_policies_apply_and_why_not_the_others() {
         explanation.to_string(),
         "api: takes 1 unit of 60/min from ip:203.0.113.7, plan free, having no user\n\
          login: not for this method, only POST\n\
-         flood: takes 1 unit of 50/s from ip:203.0.113.7, in this process, only watching\n"
+         flood: takes 1 unit of 50/s from ip:203.0.113.7, in this process, shadow\n"
     );
     let posted = Facts::new(&Method::POST, "/logout").client(ip(CLIENT));
     assert!(gate.explain(&posted).to_string().contains("login: not for this path, only /login"));

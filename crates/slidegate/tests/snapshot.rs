@@ -87,7 +87,7 @@ impl Clock for Skewed {
 }
 
 #[test]
-fn time_passed_is_told_by_the_calendar_and_never_runs_back() {
+fn time_since_a_snapshot_comes_from_the_calendar_and_is_never_negative() {
     let clock = ManualClock::default();
     let (before, ann, _) = busy(&clock);
     let bytes = saved(&before);
@@ -118,7 +118,7 @@ fn a_step_back_right_after_a_restore_holds_nothing_longer_than_a_window() {
 }
 
 #[test]
-fn an_account_in_both_keeps_both_histories() {
+fn an_account_in_store_and_snapshot_keeps_both_histories() {
     let clock = ManualClock::default();
     let (before, ann, _) = busy(&clock);
     let after = store(&clock);
@@ -169,7 +169,7 @@ fn a_damaged_snapshot_is_an_error_and_changes_nothing() {
 }
 
 #[test]
-fn errors_say_what_is_wrong() {
+fn errors_of_a_restore_say_what_is_wrong() {
     let clock = ManualClock::default();
     let (before, ..) = busy(&clock);
     let bytes = saved(&before);

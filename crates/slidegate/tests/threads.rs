@@ -67,7 +67,7 @@ fn one_account_admits_exactly_its_units() {
 }
 
 #[test]
-fn the_system_clock_admits_exactly_the_units_too() {
+fn one_account_admits_exactly_its_units_on_the_system_clock() {
     in_time(|| {
         let store = MemoryStore::new();
         let payer = Payer::new("one", Quota::per_hour(50_000));

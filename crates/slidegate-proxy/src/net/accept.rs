@@ -1,4 +1,4 @@
-//! Taking connections from the kernel, whatever happens.
+//! Accepts connections and retries after errors.
 
 use std::future::poll_fn;
 use std::io;
@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use slidegate::{Limiter, Quota};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, sleep_until};
@@ -17,22 +18,20 @@ use super::bind::{SocketFile, Sockets};
 use super::connection::Socket;
 use super::connections::{ConnectionTable, count};
 
-/// After an error such as "too many open files", which only time can cure.
-const PAUSE: Duration = Duration::from_millis(50);
+/// Pause after an error such as "too many open files", which persists until descriptors are freed.
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(50);
 
-/// Between complaints in the log.
-const QUIET: Duration = Duration::from_secs(10);
-
-/// Takes connections, one at a time, as long as there is room for them.
+/// Accepts connections one at a time while slots are free.
 pub(super) struct Acceptor {
     tcp: Vec<TcpListener>,
     unix: Vec<(UnixListener, Arc<SocketFile>)>,
     connections: Arc<ConnectionTable>,
     uses_reserve: bool,
-    /// Taken, but there was no room yet.
+    /// Accepted, but no slot is free yet.
     waiting: Option<Socket>,
-    paused_until: Option<Instant>,
-    quiet_until: Option<Instant>,
+    retry_at: Option<Instant>,
+    /// Limits the log lines about failures.
+    warnings: Limiter,
 }
 
 impl Acceptor {
@@ -46,12 +45,12 @@ impl Acceptor {
             connections: Arc::clone(&settings.connections),
             uses_reserve: settings.uses_reserve,
             waiting: None,
-            paused_until: None,
-            quiet_until: None,
+            retry_at: None,
+            warnings: Limiter::new(Quota::per_minute(1)).capacity(1),
         })
     }
 
-    /// The next connection, with its room. Nothing is lost if this is dropped halfway.
+    /// Returns the next connection with its slot. Cancel safe.
     pub(super) async fn next(&mut self) -> (Socket, OwnedSemaphorePermit) {
         loop {
             if self.waiting.is_some() {
@@ -69,10 +68,10 @@ impl Acceptor {
         }
     }
 
-    /// Takes no more, except for the connections that have already come and find room.
+    /// Stops accepting. Returns the connections already queued in the kernel, as far as slots are free.
     pub(super) fn close(self) -> Vec<(Socket, OwnedSemaphorePermit)> {
         let Self { tcp, unix, connections, waiting, .. } = self;
-        // The kernel is asked, and not the runtime, which may not have heard of them yet.
+        // Asks the kernel directly: the runtime may not have been notified of them yet.
         let tcp: Vec<_> = tcp.into_iter().filter_map(|socket| socket.into_std().ok()).collect();
         let unix: Vec<_> =
             unix.into_iter().filter_map(|(socket, _)| socket.into_std().ok()).collect();
@@ -84,13 +83,13 @@ impl Acceptor {
 
     async fn accept(&mut self) -> Socket {
         loop {
-            if let Some(paused_until) = self.paused_until {
-                sleep_until(paused_until).await;
-                self.paused_until = None;
+            if let Some(retry_at) = self.retry_at {
+                sleep_until(retry_at).await;
+                self.retry_at = None;
             }
             match poll_fn(|cx| self.poll_accept_with_reserve(cx)).await {
                 Ok(socket) => return socket,
-                // The client has left again.
+                // The client has disconnected.
                 Err(error) if is_of_one_connection(&error) => {}
                 Err(error) => self.pause(&error),
             }
@@ -121,10 +120,8 @@ impl Acceptor {
     }
 
     fn pause(&mut self, error: &io::Error) {
-        let now = Instant::now();
-        self.paused_until = Some(now + PAUSE);
-        if self.quiet_until.is_none_or(|quiet_until| quiet_until <= now) {
-            self.quiet_until = Some(now + QUIET);
+        self.retry_at = Some(Instant::now() + ACCEPT_RETRY_DELAY);
+        if self.warnings.check("accept").is_ok() {
             tracing::warn!(%error, "accept failed; retrying");
         }
     }
@@ -143,13 +140,13 @@ fn accepted_unix(stream: io::Result<std::os::unix::net::UnixStream>) -> Option<S
     Some(Socket::unix(UnixStream::from_std(stream).ok()?))
 }
 
-/// Whether this process has as many open files as its soft limit lets it have.
+/// Whether this process has reached its soft limit on open files.
 fn is_out_of_descriptors(error: &io::Error) -> bool {
     error.raw_os_error() == Some(Errno::MFILE.raw_os_error())
 }
 
-/// Accepts while the hard limit of open files applies. It does for microseconds, in which another
-/// thread may open a file too: the reserve is larger than that can happen often.
+/// Calls `accept` with the soft limit on open files raised to the hard limit. The limit is raised for
+/// microseconds; another thread may use part of the reserve by opening a file meanwhile.
 fn beyond_soft_limit<T>(accept: impl FnOnce() -> T) -> T {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, ..limit };
@@ -158,7 +155,7 @@ fn beyond_soft_limit<T>(accept: impl FnOnce() -> T) -> T {
     }
     let accepted = accept();
     if let Err(error) = setrlimit(Resource::Nofile, limit) {
-        tracing::warn!(%error, "cannot lower the limit of open files again");
+        tracing::warn!(%error, "cannot restore the soft limit on open files");
     }
     accepted
 }

@@ -1,4 +1,4 @@
-//! What goes on on one connection, shared by its stream, its requests and the task that drives it.
+//! The state of one connection, shared by its stream, its requests and the task that drives it.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -19,40 +19,40 @@ struct State {
     /// The task that drives the connection.
     driver: Option<Waker>,
     in_flight: usize,
-    /// Of those in flight, how many have more of their response to give than was asked for.
+    /// Requests in flight whose response has a frame that hyper has not asked for yet.
     ahead: usize,
-    /// Grows whenever the client takes something.
+    /// Incremented whenever the client reads some bytes.
     taken: u64,
     has_served: bool,
     /// When the connection was opened, or its last request ended.
-    quiet_since: Instant,
+    idle_since: Instant,
     head_since: Option<Instant>,
-    /// The bytes are not requests of HTTP/1.1: they are HTTP/2, or follow an upgrade.
+    /// The bytes are not HTTP/1.1 requests: the connection is HTTP/2 or upgraded.
     is_opaque: bool,
-    /// The last response was sent before all of its request was read.
+    /// The last response was sent before its request was read completely.
     has_unread_body: bool,
     unwanted: Option<Unwanted>,
     is_closing: bool,
 }
 
-/// Why a connection is to close.
+/// Why a connection should close.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Unwanted {
     /// Evicted to free a slot; closed at once if idle.
     Evicted,
-    /// The listener is draining: a request that is on its way is answered.
+    /// The listener is draining; a request in transit is still answered.
     Draining,
 }
 
-/// What the driver of a connection has to know.
+/// The phase of a connection, which selects its timeout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// Requests are answered. If all of them wait for the client to take more, this is how much it
-    /// has taken.
+    /// Requests are in flight. `stuck_at` is set if all of them wait for the client to read, and
+    /// changes whenever it does.
     Busy { stuck_at: Option<u64> },
-    /// A head has begun.
+    /// Part of a request head was received.
     Head { since: Instant },
-    /// Nothing has come yet.
+    /// Nothing was received yet.
     New { since: Instant },
     /// Between requests.
     Idle { since: Instant },
@@ -68,7 +68,7 @@ impl Activity {
             ahead: 0,
             taken: 0,
             has_served: false,
-            quiet_since: Instant::now(),
+            idle_since: Instant::now(),
             head_since: None,
             is_opaque: false,
             has_unread_body: false,
@@ -86,7 +86,7 @@ impl Activity {
             let is_stuck = state.ahead == state.in_flight;
             return Phase::Busy { stuck_at: is_stuck.then_some(state.taken) };
         }
-        let since = state.quiet_since;
+        let since = state.idle_since;
         match state.head_since {
             Some(head_since) => Phase::Head { since: head_since.max(since) },
             None if state.has_served => Phase::Idle { since },
@@ -94,7 +94,7 @@ impl Activity {
         }
     }
 
-    /// The task to wake when the connection becomes unwanted. Returns whether it is.
+    /// Sets the task to wake when the connection should close. Returns why, if it already should.
     pub(super) fn driven_by(&self, waker: &Waker) -> Option<Unwanted> {
         let mut state = self.0.lock();
         if !state.driver.as_ref().is_some_and(|driver| driver.will_wake(waker)) {
@@ -103,7 +103,7 @@ impl Activity {
         state.unwanted
     }
 
-    /// Asks the connection to close as soon as there is nothing to lose.
+    /// Asks the connection to close once it has no request in flight.
     pub(super) fn close(&self, why: Unwanted) {
         let mut state = self.0.lock();
         state.unwanted.get_or_insert(why);
@@ -112,7 +112,7 @@ impl Activity {
         }
     }
 
-    /// Ends when another connection needs the place of this one.
+    /// Completes when the connection is evicted to free its slot.
     pub(super) async fn evicted(&self) {
         poll_fn(|cx| match self.driven_by(cx.waker()) {
             Some(Unwanted::Evicted) => Poll::Ready(()),
@@ -121,15 +121,15 @@ impl Activity {
         .await;
     }
 
-    /// Since when the connection could be closed without a loss.
+    /// Since when the connection has been idle and can be evicted. `None` if it cannot.
     pub(super) fn idle_since(&self) -> Option<Instant> {
         let state = self.0.lock();
         let is_idle =
             state.in_flight == 0 && state.head_since.is_none() && state.unwanted.is_none();
-        is_idle.then_some(state.quiet_since)
+        is_idle.then_some(state.idle_since)
     }
 
-    /// A request was read. It is in flight until the result is dropped.
+    /// Records that a request was read. It is in flight until the result is dropped.
     pub(super) fn begin(self: &Arc<Self>) -> InFlight {
         let mut state = self.0.lock();
         state.in_flight += 1;
@@ -138,7 +138,7 @@ impl Activity {
         InFlight { activity: Arc::clone(self), is_ahead: false }
     }
 
-    /// From now on the bytes are not requests of HTTP/1.1.
+    /// Marks all further bytes as not HTTP/1.1.
     pub(super) fn set_opaque(&self) {
         self.0.lock().is_opaque = true;
     }
@@ -151,7 +151,7 @@ impl Activity {
         self.0.lock().in_flight > 0
     }
 
-    /// Bytes have come. Without a request in flight, the next one begins with them.
+    /// Records that bytes were received. Without a request in flight, they start the next one.
     pub(super) fn received(&self) {
         let mut state = self.0.lock();
         if state.in_flight == 0 {
@@ -159,23 +159,23 @@ impl Activity {
         }
     }
 
-    /// The client may go on sending a body that is not read.
+    /// Records that the rest of the request body is not read; the client may still send it.
     pub(super) fn leave_body_unread(&self) {
         self.0.lock().has_unread_body = true;
     }
 
-    /// Whether the client may not have sent all that belongs to its last request.
+    /// Whether the client may still be sending its last request.
     pub(super) fn is_mid_request(&self) -> bool {
         let state = self.0.lock();
         state.has_unread_body || state.head_since.is_some()
     }
 
-    /// The last bytes were written.
+    /// Records that the last bytes were written.
     pub(super) fn begin_closing(&self) {
         self.0.lock().is_closing = true;
     }
 
-    /// The client has taken some bytes.
+    /// Records that the client has read some bytes.
     pub(super) fn took(&self) {
         self.0.lock().taken += 1;
     }
@@ -193,7 +193,7 @@ impl InFlight {
         &self.activity
     }
 
-    /// Whether there is more of the response than was asked for.
+    /// Sets whether the response has a frame that hyper has not asked for yet.
     fn set_ahead(&mut self, is_ahead: bool) {
         if self.is_ahead == is_ahead {
             return;
@@ -214,12 +214,12 @@ impl Drop for InFlight {
         self.set_ahead(false);
         let mut state = self.activity.0.lock();
         state.in_flight -= 1;
-        state.quiet_since = Instant::now();
+        state.idle_since = Instant::now();
     }
 }
 
 pin_project! {
-    /// The body of a response, whose end is the end of its request.
+    /// The body of a response. Its request is in flight until the body is dropped.
     #[derive(Debug)]
     pub(super) struct TrackedBody<B> {
         #[pin]

@@ -1,4 +1,4 @@
-//! Sockets that listen.
+//! Binds listening sockets.
 
 use std::fs;
 use std::io;
@@ -12,11 +12,11 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::ListenAddress;
 
-/// How many connections the kernel keeps for a worker that has not taken them yet. The kernel has
-/// a bound of its own, `somaxconn`, usually the same.
+/// Connections that the kernel queues for a worker until it accepts them. The kernel also applies
+/// `somaxconn`, which usually has the same value.
 const BACKLOG: i32 = 4096;
 
-/// Sockets that listen, for all workers of an endpoint.
+/// The listening sockets of all workers of an endpoint.
 #[derive(Debug)]
 pub struct Listeners {
     local: Vec<ListenAddress>,
@@ -31,10 +31,10 @@ pub struct Sockets {
 }
 
 impl Listeners {
-    /// Listens on all addresses, or on none. Errors name the address.
+    /// Binds all addresses, or none on an error. Errors name the address.
     ///
-    /// The kernel spreads TCP connections over the workers; a Unix socket's go to whichever worker
-    /// comes first.
+    /// The kernel distributes TCP connections over the workers. The workers share a Unix socket, and
+    /// each connection goes to the first that accepts it.
     pub fn bind(addresses: &[ListenAddress], workers: usize) -> io::Result<Self> {
         let mut listeners = Self { local: Vec::new(), workers: Vec::new() };
         listeners.workers.resize_with(workers.max(1), Sockets::default);
@@ -44,12 +44,12 @@ impl Listeners {
         Ok(listeners)
     }
 
-    /// Where it listens: as asked for, with the port that the kernel chose in place of port 0.
+    /// The bound addresses, with the port that the kernel chose in place of port 0.
     pub fn local(&self) -> &[ListenAddress] {
         &self.local
     }
 
-    /// For each worker its sockets.
+    /// The sockets of each worker.
     pub fn into_workers(self) -> Vec<Sockets> {
         self.workers
     }
@@ -67,11 +67,11 @@ impl Listeners {
     }
 
     fn add_tcp(&mut self, address: SocketAddr) -> io::Result<SocketAddr> {
-        let sharing = if self.workers.len() > 1 { Sharing::Workers } else { Sharing::Nobody };
+        let sharing = if self.workers.len() > 1 { Sharing::Workers } else { Sharing::Exclusive };
         if sharing == Sharing::Workers && address.port() != 0 {
-            // Sockets that share a port share it with any process of the same user, and a gateway
-            // started twice would silently split its traffic.
-            drop(bind_tcp(address, Sharing::Nobody)?);
+            // SO_REUSEPORT shares the port with every process of the same user: two gateways
+            // started by mistake would silently split the traffic.
+            drop(bind_tcp(address, Sharing::Exclusive)?);
         }
         let mut address = address;
         for worker in &mut self.workers {
@@ -96,10 +96,10 @@ impl Listeners {
     }
 }
 
-/// Whether other sockets may have the same port.
+/// Whether several sockets can bind the same port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Sharing {
-    Nobody,
+    Exclusive,
     Workers,
 }
 
@@ -108,14 +108,14 @@ fn bind_tcp(address: SocketAddr, sharing: Sharing) -> io::Result<Socket> {
     socket.set_nonblocking(true)?;
     socket.set_reuse_address(true)?;
     socket.set_reuse_port(sharing == Sharing::Workers)?;
-    // Connections inherit these, which saves two calls for each.
+    // Accepted sockets inherit these options; saves two setsockopt calls each.
     socket.set_tcp_nodelay(true)?;
     socket.set_keepalive(true)?;
     socket.bind(&address.into())?;
     Ok(socket)
 }
 
-/// The file of a Unix socket, removed with its owner.
+/// The file of a Unix socket. Dropping it removes the file.
 #[derive(Debug)]
 pub(super) struct SocketFile {
     path: PathBuf,
@@ -130,7 +130,7 @@ impl SocketFile {
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        // By now it may belong to another process.
+        // The file may belong to another process by now.
         if device_and_inode(&self.path).is_ok_and(|file| file == self.device_and_inode) {
             let _ = fs::remove_file(&self.path);
         }
@@ -148,7 +148,7 @@ fn remove_stale(path: &Path) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(error),
         Ok(metadata) if !metadata.file_type().is_socket() => {
-            return Err(io::Error::other("there is a file of that name that is not a socket"));
+            return Err(io::Error::other("the file exists and is not a socket"));
         }
         Ok(_) => {}
     }

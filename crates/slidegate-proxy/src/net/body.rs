@@ -1,4 +1,4 @@
-//! The body of a request: never larger, slower or later than the configuration allows.
+//! The body of a request, with limits on its size, rate and time.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -17,19 +17,19 @@ use super::idle::IdleTimeout;
 use super::joined_frames::JoinedFrames;
 use crate::{Bounds, Timeouts};
 
-/// For how long a body may be slower than it has to be.
-const RATE_GRACE: Duration = Duration::from_secs(10);
+/// Time before the minimum rate of a body applies.
+const BODY_RATE_GRACE: Duration = Duration::from_secs(10);
 
-/// What a request's body may cost.
+/// Limits of a request body.
 #[derive(Debug, Clone)]
 pub(super) struct BodyLimits {
-    /// For the next bytes.
+    /// Timeout for the next bytes.
     idle: Duration,
-    /// For all of it.
+    /// Timeout for the complete body.
     total: Duration,
-    /// Bytes per second, after the first seconds; 0 is no minimum.
+    /// Minimum bytes per second after `BODY_RATE_GRACE`; 0 disables the check.
     rate: u32,
-    most_bytes: u64,
+    max_bytes: u64,
 }
 
 impl BodyLimits {
@@ -38,15 +38,15 @@ impl BodyLimits {
             idle: timeouts.idle,
             total: timeouts.body,
             rate: bounds.body_rate,
-            most_bytes: bounds.body_bytes.unwrap_or(u64::MAX),
+            max_bytes: bounds.body_bytes.unwrap_or(u64::MAX),
         }
     }
 
-    /// When a body is too late, of which this much has come, if no more comes.
+    /// When a body with `received` bytes times out if no more bytes arrive.
     fn deadline(&self, began: Instant, received: u64) -> Instant {
         let deadline = (Instant::now() + self.idle).min(began + self.total);
         match received.checked_div(u64::from(self.rate)) {
-            Some(seconds) => deadline.min(began + RATE_GRACE + Duration::from_secs(seconds)),
+            Some(seconds) => deadline.min(began + BODY_RATE_GRACE + Duration::from_secs(seconds)),
             None => deadline,
         }
     }
@@ -56,7 +56,7 @@ impl BodyLimits {
 #[derive(Debug, Default)]
 pub struct RequestBody(Option<Arc<Mutex<Received>>>);
 
-/// A body on its way to its reader, for those who have to know how far it has come.
+/// A handle to a request body that observes its progress while upstream reads it.
 #[derive(Debug, Clone)]
 pub(crate) struct Upload(Arc<Mutex<Received>>);
 
@@ -65,27 +65,27 @@ struct Received {
     incoming: Incoming,
     limits: Arc<BodyLimits>,
     received: u64,
-    /// When the first bytes were waited for.
+    /// When the first bytes were awaited.
     began: Option<Instant>,
     timeout: IdleTimeout,
     joined: JoinedFrames,
     moved_at: Instant,
-    /// The client has not sent more. How long it may take is limited by `timeout`.
+    /// All received bytes were read; `timeout` limits the wait for more.
     waits_for_client: bool,
     has_ended: bool,
     error: Option<RequestBodyError>,
 }
 
-/// Why a request's body ended before its end.
+/// Why a request body ended early.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RequestBodyError {
-    /// It is malformed, or the client left.
+    /// It is malformed, or the client disconnected.
     #[error("the request's body is malformed or ended early")]
     Broken,
-    /// It stopped, or is slower than it may be.
-    #[error("the request's body stopped or is too slow")]
+    /// It stalled, or is slower than the minimum rate.
+    #[error("the request's body stalled or is too slow")]
     TooSlow,
-    /// It has more bytes than it may have.
+    /// It exceeds the size limit.
     #[error("the request's body is too large")]
     TooLarge,
 }
@@ -109,7 +109,7 @@ impl RequestBody {
         }))))
     }
 
-    /// None if there is no body.
+    /// Returns `None` if there is no body.
     pub(crate) fn upload(&self) -> Option<Upload> {
         self.0.as_ref().map(|body| Upload(Arc::clone(body)))
     }
@@ -118,7 +118,7 @@ impl RequestBody {
     pub fn is_too_large(&self) -> bool {
         self.0.as_ref().is_some_and(|body| {
             let body = body.lock();
-            body.incoming.size_hint().lower() > body.limits.most_bytes
+            body.incoming.size_hint().lower() > body.limits.max_bytes
         })
     }
 }
@@ -147,7 +147,7 @@ impl Received {
                         keep_trailers(trailers);
                     }
                     self.received += frame.data_ref().map_or(0, Bytes::len) as u64;
-                    if self.received > self.limits.most_bytes {
+                    if self.received > self.limits.max_bytes {
                         return Poll::Ready(Some(Err(RequestBodyError::TooLarge)));
                     }
                     self.has_ended = frame.is_trailers() || self.incoming.is_end_stream();
@@ -220,17 +220,17 @@ impl Upload {
         self.0.lock().error
     }
 
-    /// When upstream was last seen to take something: now, if it cannot because of the client.
+    /// When upstream last read bytes of the body, or now while upstream waits for the client.
     pub(crate) fn moved_at(&self) -> Instant {
         let body = self.0.lock();
         if body.waits_for_client { Instant::now() } else { body.moved_at }
     }
 
-    /// Reads what the handler has left of the body, if it is small and comes soon. Returns whether
-    /// all of the body was read.
+    /// Drains the rest of the body if it is small and arrives soon. Returns whether all of the body
+    /// was read.
     ///
-    /// The client of a request with `Expect: 100-continue` waits to be asked for the body. Reading
-    /// it here would ask.
+    /// With `Expect: 100-continue`, the client sends the body only after `100 Continue`. Reading it
+    /// here would send that.
     pub(super) async fn finish(self, awaits_continue: bool) -> bool {
         match Arc::try_unwrap(self.0).map(Mutex::into_inner) {
             Err(upload) => upload.lock().has_ended,
@@ -241,10 +241,10 @@ impl Upload {
     }
 }
 
-/// The most that is read of a body that has no reader, and for how long: enough for an ordinary API
-/// call, so that a refused client keeps its connection.
+/// Limits for draining a body that the handler did not read: enough for an ordinary API call, so
+/// that a refused client keeps its connection.
 const MAX_DRAINED_BYTES: u64 = 64 * 1024;
-const DRAIN_TIMEOUT: Duration = Duration::from_millis(5);
+const BODY_DRAIN_TIMEOUT: Duration = Duration::from_millis(5);
 
 async fn drain(mut body: Incoming) -> bool {
     let all = async {
@@ -253,7 +253,7 @@ async fn drain(mut body: Incoming) -> bool {
             match body.frame().await {
                 Some(Ok(frame)) => {
                     let length = frame.data_ref().map_or(0, Bytes::len) as u64;
-                    // Frames may be empty, and trailers are the last one.
+                    // Counts empty frames too; trailers are always the last frame.
                     left = left.saturating_sub(length.max(1));
                 }
                 Some(Err(_)) => return false,
@@ -262,13 +262,13 @@ async fn drain(mut body: Incoming) -> bool {
         }
         false
     };
-    timeout(DRAIN_TIMEOUT, all).await.unwrap_or(false)
+    timeout(BODY_DRAIN_TIMEOUT, all).await.unwrap_or(false)
 }
 
-/// Drops trailers that would be more than that: that say how to read a message, whose it is or
-/// where it came from. Those were decided on by the head.
+/// Drops trailers that affect framing, routing, identity or the origin of a request: the decision
+/// used the values in the head.
 fn keep_trailers(trailers: &mut HeaderMap) {
-    const DROPPED: [&str; 20] = [
+    const DROPPED_TRAILERS: [&str; 20] = [
         "authorization",
         "cache-control",
         "connection",
@@ -292,7 +292,7 @@ fn keep_trailers(trailers: &mut HeaderMap) {
     ];
     let is_dropped = |name: &HeaderName| {
         let name = name.as_str().replace('_', "-");
-        DROPPED.contains(&name.as_str()) || name.starts_with("x-forwarded-")
+        DROPPED_TRAILERS.contains(&name.as_str()) || name.starts_with("x-forwarded-")
     };
     let dropped: Vec<HeaderName> = trailers.keys().filter(|n| is_dropped(n)).cloned().collect();
     for name in dropped {
@@ -311,12 +311,12 @@ mod tests {
         let limits = BodyLimits::new(&timeouts, &bounds);
         let began = Instant::now();
         let left = |received| limits.deadline(began, received) - Instant::now();
-        assert_eq!(left(0), RATE_GRACE, "nothing at all");
-        assert_eq!(left(1_000), Duration::from_secs(20), "it may be slow for a moment");
-        assert_eq!(left(1_000_000), timeouts.idle, "and stop for a while");
+        assert_eq!(left(0), BODY_RATE_GRACE, "no bytes");
+        assert_eq!(left(1_000), Duration::from_secs(20), "slow for ten seconds");
+        assert_eq!(left(1_000_000), timeouts.idle, "limited by the idle timeout");
         tokio::time::advance(Duration::from_secs(3590)).await;
         let left = limits.deadline(began, 1_000_000_000) - Instant::now();
-        assert_eq!(left, Duration::from_secs(10), "but all of it has an end");
+        assert_eq!(left, Duration::from_secs(10), "limited by the total timeout");
         let without = BodyLimits::new(&timeouts, &Bounds { body_rate: 0, ..bounds });
         let began = Instant::now();
         assert_eq!(without.deadline(began, 0) - began, timeouts.idle);

@@ -1,4 +1,4 @@
-//! One client's connection, from the first byte to the last.
+//! Serves one client connection.
 
 use std::convert::Infallible;
 use std::future::poll_fn;
@@ -28,24 +28,24 @@ use super::proxy_header::read_proxy_header;
 use super::stream::{BoxIo, ClientStream};
 use super::{Accepted, Handler, Protocol, RequestBody, Settings, tls};
 
-/// How long a connection without a request is kept while draining: a request may be on its way.
-pub(super) const GRACE: Duration = Duration::from_millis(250);
+/// How long an idle connection stays open while draining, because a request may be in transit.
+pub(super) const DRAIN_GRACE: Duration = Duration::from_millis(250);
 
-/// What HTTP/2 begins with.
-const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// The HTTP/2 connection preface.
+const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// Requests at once on one HTTP/2 connection: more than browsers send, and few enough that one
-/// connection cannot take a worker for itself.
-const STREAMS: u32 = 256;
+/// Concurrent requests on one HTTP/2 connection: more than browsers send, and few enough that one
+/// connection cannot monopolize a worker.
+const MAX_HTTP2_STREAMS: u32 = 256;
 
-/// What an HTTP/2 stream may have written ahead of a client that does not read. With all streams,
-/// 16 MiB for a connection.
-const STREAM_BUFFER_BYTES: usize = 64 * 1024;
+/// Bytes buffered for an HTTP/2 stream whose client does not read: 16 MiB per connection over all
+/// streams.
+const HTTP2_STREAM_BUFFER_BYTES: usize = 64 * 1024;
 
-/// The least that hyper takes for the size of its buffers.
-const LEAST_BUFFER_BYTES: usize = 8192;
+/// The minimum buffer size that hyper accepts.
+const MIN_BUFFER_BYTES: usize = 8192;
 
-/// A connection as the kernel hands it over.
+/// An accepted connection.
 pub(super) struct Socket {
     pub(super) io: BoxIo,
     pub(super) peer: Option<IpAddr>,
@@ -70,13 +70,13 @@ pub(super) struct ConnectionServer<H> {
     http2: http2::Builder<TokioExecutor>,
 }
 
-/// Why a connection did not come to its first request.
+/// Why a connection was closed before its first request.
 pub(super) enum HandshakeError {
     Untrusted { peer: Option<IpAddr> },
     ProxyHeader { peer: Option<IpAddr>, error: io::Error },
     Tls(io::Error),
     TooManyOfAddress,
-    Silent(io::Error),
+    FirstBytes(io::Error),
 }
 
 /// A connection after its handshakes.
@@ -84,14 +84,14 @@ pub(super) struct OpenConnection {
     pub(super) io: BoxIo,
     pub(super) accepted: Accepted,
     pub(super) slot: ConnectionSlot,
-    /// Whether TLS has agreed on HTTP/2, if it has agreed on anything.
+    /// Whether ALPN selected HTTP/2. `None` without TLS or ALPN.
     is_http2: Option<bool>,
 }
 
-/// A connection on which HTTP begins.
+/// A connection that is ready for HTTP.
 struct HttpConnection {
     io: BoxIo,
-    /// What was read of it.
+    /// Bytes read while detecting the HTTP version.
     read: BytesMut,
     is_http2: bool,
     accepted: Accepted,
@@ -100,7 +100,7 @@ struct HttpConnection {
 }
 
 impl Settings {
-    /// Reads the PROXY header if there is to be one, takes a slot, and shakes hands for TLS.
+    /// Reads the PROXY header if one is required, takes a slot, and completes the TLS handshake.
     pub(super) async fn open(
         &self,
         socket: Socket,
@@ -118,7 +118,7 @@ impl Settings {
             let source = source.map_err(|error| HandshakeError::ProxyHeader { peer, error })?;
             client = source.or(peer);
         }
-        // Many clients are behind a trusted proxy.
+        // A trusted proxy carries many clients.
         let counted = client.filter(|_| client != peer || !self.trusts(peer));
         let slot = self
             .connections
@@ -138,11 +138,8 @@ impl Settings {
         let counts = &self.connections.counts;
         match error {
             HandshakeError::Untrusted { peer } => {
-                count(&counts.refused);
-                tracing::debug!(
-                    ?peer,
-                    "refused a peer that is not trusted to send the required PROXY header"
-                );
+                count(&counts.untrusted);
+                tracing::debug!(?peer, "untrusted peer where a PROXY header is required");
             }
             HandshakeError::ProxyHeader { peer, error } => {
                 count(&counts.proxy_header_failures);
@@ -153,12 +150,12 @@ impl Settings {
                 tracing::debug!(%error, "TLS handshake failed");
             }
             HandshakeError::TooManyOfAddress => {
-                tracing::debug!("closed a connection: its address has too many");
+                tracing::debug!("connection closed: too many connections from this address");
             }
-            HandshakeError::Silent(error) if error.kind() == io::ErrorKind::TimedOut => {
+            HandshakeError::FirstBytes(error) if error.kind() == io::ErrorKind::TimedOut => {
                 count(&counts.timeouts);
             }
-            HandshakeError::Silent(_) => {}
+            HandshakeError::FirstBytes(_) => {}
         }
     }
 }
@@ -168,14 +165,14 @@ impl<H: Handler> ConnectionServer<H> {
         let mut http1 = http1::Builder::new();
         http1
             .max_header_size(settings.bounds.head_bytes)
-            .max_buf_size(settings.bounds.head_bytes.max(LEAST_BUFFER_BYTES))
-            // The driver of the connection watches the time.
+            .max_buf_size(settings.bounds.head_bytes.max(MIN_BUFFER_BYTES))
+            // `drive` applies the timeouts.
             .header_read_timeout(None);
         let mut http2 = http2::Builder::new(TokioExecutor::new());
         http2
             .timer(TokioTimer::new())
-            .max_concurrent_streams(STREAMS)
-            .max_send_buf_size(STREAM_BUFFER_BYTES)
+            .max_concurrent_streams(MAX_HTTP2_STREAMS)
+            .max_send_buf_size(HTTP2_STREAM_BUFFER_BYTES)
             .max_header_list_size(u32::try_from(settings.bounds.head_bytes).unwrap_or(u32::MAX))
             .keep_alive_interval(settings.timeouts.idle)
             .keep_alive_timeout(settings.timeouts.head);
@@ -183,10 +180,10 @@ impl<H: Handler> ConnectionServer<H> {
         Self { settings, handler: Arc::new(handler), body_limits, http1, http2 }
     }
 
-    /// Ends when a connection on which nothing has come is not waited for any longer.
+    /// Completes `DRAIN_GRACE` after draining starts.
     async fn grace(&self) {
         self.settings.connections.draining.cancelled().await;
-        sleep(GRACE).await;
+        sleep(DRAIN_GRACE).await;
     }
 
     async fn open(
@@ -203,7 +200,7 @@ impl<H: Handler> ConnectionServer<H> {
             None => {
                 let deadline = Instant::now() + self.settings.timeouts.head;
                 let begins = in_time(deadline, begins_http2(&mut io, &mut read)).await;
-                begins.map_err(HandshakeError::Silent)?
+                begins.map_err(HandshakeError::FirstBytes)?
             }
         };
         let activity = Arc::clone(activity);
@@ -223,7 +220,7 @@ impl<H: Handler> ConnectionServer<H> {
             respond(Arc::clone(&handler), accepted, request, requests.begin())
         });
         let timed_out = if is_http2 {
-            // Its state is large: boxed, no other connection has to carry it.
+            // Its state is large; boxing keeps it out of the future of HTTP/1.1 connections.
             let mut connection = Box::pin(self.http2.serve_connection(stream, service));
             self.drive(connection.as_mut(), &activity).await
         } else {
@@ -235,8 +232,8 @@ impl<H: Handler> ConnectionServer<H> {
         }
     }
 
-    /// Drives a connection to its end, or until its client has taken too long: then the result is
-    /// true.
+    /// Drives a connection to its end. Returns true if it was cut because the client exceeded a
+    /// timeout.
     async fn drive<C: HyperConnection>(
         &self,
         mut connection: Pin<&mut C>,
@@ -250,11 +247,12 @@ impl<H: Handler> ConnectionServer<H> {
         poll_fn(|cx| {
             loop {
                 if let Some(why) = activity.driven_by(cx.waker()) {
-                    let grace = if why == Unwanted::Draining { GRACE } else { Duration::ZERO };
+                    let grace =
+                        if why == Unwanted::Draining { DRAIN_GRACE } else { Duration::ZERO };
                     unwanted.get_or_insert_with(|| Instant::now() + grace);
                 }
                 let is_busy = matches!(activity.phase(), Phase::Busy { .. });
-                // Before the response is written, so that it says that it is the last.
+                // Before the response is written, so that it carries `connection: close`.
                 if unwanted.is_some() && is_busy && !is_finishing {
                     is_finishing = true;
                     connection.as_mut().finish();
@@ -329,8 +327,8 @@ impl<H: Handler> Protocol for ConnectionServer<H> {
 
 /// Answers one request.
 ///
-/// If the handler has not read all of an HTTP/1.1 request's body, the rest stands between this
-/// request and the next: it is read within a bound, or the response says that the connection ends.
+/// If the handler has not read all of an HTTP/1.1 request's body, the rest precedes the next request
+/// on the connection: it is drained within a bound, or the response closes the connection.
 async fn respond<H: Handler>(
     handler: Arc<H>,
     accepted: Accepted,
@@ -355,23 +353,23 @@ async fn in_time<T>(deadline: Instant, work: impl Future<Output = io::Result<T>>
     timeout_at(deadline, work).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
 }
 
-/// Whether a connection begins as HTTP/2 does. What was read for that is left in the buffer.
+/// Whether a connection starts with the HTTP/2 preface. The bytes read stay in the buffer.
 async fn begins_http2(io: &mut BoxIo, read: &mut BytesMut) -> io::Result<bool> {
     loop {
         let has_ended = io.read_buf(read).await? == 0;
-        let compared = read.len().min(PREFACE.len());
-        if has_ended || read[..compared] != PREFACE[..compared] {
+        let compared = read.len().min(HTTP2_PREFACE.len());
+        if has_ended || read[..compared] != HTTP2_PREFACE[..compared] {
             return Ok(false);
         }
-        if compared == PREFACE.len() {
+        if compared == HTTP2_PREFACE.len() {
             return Ok(true);
         }
     }
 }
 
-/// A connection of hyper's, of either version.
+/// A hyper connection of either HTTP version.
 trait HyperConnection: Future<Output = hyper::Result<()>> {
-    /// Lets the requests in flight be the last ones.
+    /// Starts a graceful shutdown: requests in flight complete, no new ones are accepted.
     fn finish(self: Pin<&mut Self>);
 }
 

@@ -1,8 +1,8 @@
-//! The connections of one listener: how many there may be, of whom, and which go first.
+//! The connections of one listener: limits in total and per address, and eviction of idle ones.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -14,12 +14,13 @@ use tokio_util::sync::CancellationToken;
 
 use super::activity::{Activity, Unwanted};
 use crate::Bounds;
+use crate::per_address::{AddressPermit, PerAddressLimit};
 
-/// How soon an idle connection is looked for again if there was none.
-const RETRY: Duration = Duration::from_millis(100);
+/// Delay before the next search for an idle connection if there was none.
+const EVICTION_RETRY_DELAY: Duration = Duration::from_millis(100);
 
-/// How long a connection that was asked to close may take.
-const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long to wait for an evicted connection to close.
+const EVICTION_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// All connections of a listener, over all workers.
 #[derive(Debug)]
@@ -27,7 +28,7 @@ pub struct ConnectionTable {
     table: Mutex<OpenConnections>,
     room: Arc<Semaphore>,
     pub(super) draining: CancellationToken,
-    most_per_address: usize,
+    per_address: PerAddressLimit,
     pub(super) counts: ConnectionCounts,
 }
 
@@ -35,8 +36,6 @@ pub struct ConnectionTable {
 struct OpenConnections {
     next_id: u64,
     open: HashMap<u64, Arc<Activity>>,
-    /// How many there are from each address.
-    addresses: HashMap<IpAddr, usize>,
 }
 
 /// Connections since the start, and those open now.
@@ -46,17 +45,17 @@ pub struct ConnectionCounts {
     pub open: AtomicU64,
     /// Accepted since the start.
     pub accepted: AtomicU64,
-    /// Waited for another's end.
+    /// Waited because the connection limit was reached.
     pub waited: AtomicU64,
     /// Closed because the peer is not trusted to send the PROXY header that is required.
-    pub refused: AtomicU64,
-    /// Closed because their address had too many.
+    pub untrusted: AtomicU64,
+    /// Closed because their address reached its connection limit.
     pub over_address_limit: AtomicU64,
     /// Closed because the TLS handshake failed or took too long.
     pub tls_failures: AtomicU64,
     /// Closed because a trusted peer's PROXY header was invalid or took too long.
     pub proxy_header_failures: AtomicU64,
-    /// Cut because the client took too long over a request's head or its response.
+    /// Closed because the client was too slow to send a request head or to read its response.
     pub timeouts: AtomicU64,
 }
 
@@ -67,17 +66,17 @@ pub(super) fn count(counter: &AtomicU64) {
 impl ConnectionTable {
     /// An empty table.
     pub fn new(bounds: &Bounds) -> Self {
-        let most = bounds.connections.clamp(1, Semaphore::MAX_PERMITS);
+        let max = bounds.connections.clamp(1, Semaphore::MAX_PERMITS);
         Self {
             table: Mutex::default(),
-            room: Arc::new(Semaphore::new(most)),
+            room: Arc::new(Semaphore::new(max)),
             draining: CancellationToken::new(),
-            most_per_address: bounds.connections_per_address,
+            per_address: PerAddressLimit::new(bounds.connections_per_address),
             counts: ConnectionCounts::default(),
         }
     }
 
-    /// What it has counted.
+    /// The counters of these connections.
     pub fn counts(&self) -> &ConnectionCounts {
         &self.counts
     }
@@ -86,15 +85,15 @@ impl ConnectionTable {
         Arc::clone(&self.room).try_acquire_owned().ok()
     }
 
-    /// Waits for a free slot, closing the longest-idle connection to make one, those that
-    /// were idle longest first.
+    /// Waits for a free slot, closing the longest-idle connection to make one.
     pub(super) async fn admit(&self) -> OwnedSemaphorePermit {
         loop {
-            // There may be room by now: whoever waits here may have been interrupted.
+            // A slot may be free by now: an earlier call may have been cancelled while it waited.
             if let Some(permit) = self.try_admit() {
                 return permit;
             }
-            let wait = if self.close_longest_idle() { CLOSE_TIMEOUT } else { RETRY };
+            let wait =
+                if self.close_longest_idle() { EVICTION_TIMEOUT } else { EVICTION_RETRY_DELAY };
             let permit = Arc::clone(&self.room).acquire_owned();
             if let Ok(permit) = timeout(wait, permit).await {
                 return permit.expect("the semaphore is never closed");
@@ -102,7 +101,7 @@ impl ConnectionTable {
         }
     }
 
-    /// Returns whether there was an idle one.
+    /// Returns whether a connection was idle.
     fn close_longest_idle(&self) -> bool {
         let table = self.table.lock();
         let idle = table.open.values().filter_map(|one| Some((one.idle_since()?, one)));
@@ -110,31 +109,29 @@ impl ConnectionTable {
         longest.inspect(|(_, longest)| longest.close(Unwanted::Evicted)).is_some()
     }
 
-    /// Asks all connections to close as soon as there is nothing to lose.
+    /// Asks all connections to close once they have no request in flight.
     pub(super) fn drain(&self) {
         self.draining.cancel();
         let table = self.table.lock();
         table.open.values().for_each(|connection| connection.close(Unwanted::Draining));
     }
 
-    /// A slot for a connection, from an address whose connections are counted. None if there are
-    /// too many of that address.
+    /// Takes a slot for a connection. With an `address`, returns `None` if that address has
+    /// reached its connection limit.
     pub(super) fn open(
         self: &Arc<Self>,
         admitted: Admitted,
         address: Option<IpAddr>,
         activity: &Arc<Activity>,
     ) -> Option<ConnectionSlot> {
-        let address = address.map(network);
-        let mut table = self.table.lock();
-        if let Some(address) = address {
-            let from_here = table.addresses.entry(address).or_insert(0);
-            if *from_here >= self.most_per_address {
+        let address = match address.map(|address| self.per_address.acquire(address)) {
+            Some(None) => {
                 count(&self.counts.over_address_limit);
                 return None;
             }
-            *from_here += 1;
-        }
+            permit => permit.flatten(),
+        };
+        let mut table = self.table.lock();
         let id = table.next_id;
         table.next_id += 1;
         table.open.insert(id, Arc::clone(activity));
@@ -148,18 +145,7 @@ impl ConnectionTable {
     }
 }
 
-/// The part of an address that one client has for itself: of IPv6, the usual network.
-pub(crate) fn network(address: IpAddr) -> IpAddr {
-    match address {
-        IpAddr::V4(_) => address,
-        IpAddr::V6(address) => {
-            let [a, b, c, d, ..] = address.segments();
-            Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0).into()
-        }
-    }
-}
-
-/// Room for one connection, and word to its worker when it ends.
+/// A free slot for one connection. Dropping it signals its worker that the connection has ended.
 #[derive(Debug)]
 pub(super) struct Admitted {
     _permit: OwnedSemaphorePermit,
@@ -173,27 +159,20 @@ impl Admitted {
     }
 }
 
-/// An open connection's entry, until dropped.
+/// The table entry of an open connection. Dropping it removes the entry.
 #[derive(Debug)]
 pub(super) struct ConnectionSlot {
     connections: Arc<ConnectionTable>,
     id: u64,
-    address: Option<IpAddr>,
+    address: Option<AddressPermit>,
     _admitted: Admitted,
 }
 
 impl Drop for ConnectionSlot {
     fn drop(&mut self) {
-        let mut table = self.connections.table.lock();
-        table.open.remove(&self.id);
-        if let Some(address) = self.address
-            && let Some(from_here) = table.addresses.get_mut(&address)
-        {
-            *from_here -= 1;
-            if *from_here == 0 {
-                table.addresses.remove(&address);
-            }
-        }
+        self.connections.table.lock().open.remove(&self.id);
+        // Release the permit of the address before the connection counts as closed.
+        self.address = None;
         self.connections.counts.open.fetch_sub(1, Ordering::Relaxed);
     }
 }

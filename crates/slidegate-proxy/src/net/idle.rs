@@ -1,4 +1,4 @@
-//! Timeouts that are set for every request and nearly never end.
+//! Timeouts that are set for every request and rarely elapse.
 
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
@@ -7,10 +7,10 @@ use std::time::Duration;
 use tokio::task::coop::unconstrained;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// A deadline that can be moved at little cost.
+/// A deadline that is cheap to move.
 ///
-/// Moving it to a later time leaves the runtime's timer alone; the timer ends too early then, and
-/// is set anew.
+/// Moving it to a later time leaves the runtime's timer unchanged; when the timer fires too early,
+/// it is reset.
 #[derive(Debug, Default)]
 pub(crate) struct IdleTimeout {
     deadline: Option<Instant>,
@@ -34,7 +34,7 @@ impl IdleTimeout {
         self.deadline.is_some()
     }
 
-    /// Ready when the deadline has passed. Pending without end if there is none.
+    /// Ready once the deadline has passed. Always pending without a deadline.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let Some(deadline) = self.deadline else { return Poll::Pending };
         let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(deadline)));
@@ -42,8 +42,8 @@ impl IdleTimeout {
             timer.as_mut().reset(deadline);
         }
         loop {
-            // A peer that always has more to read uses up the task's budget, and a timer without
-            // budget never ends.
+            // A peer that always has more to read exhausts the task's coop budget, and without
+            // budget a timer never completes.
             ready!(pin!(unconstrained(timer.as_mut())).poll(cx));
             if timer.deadline() >= deadline {
                 return Poll::Ready(());

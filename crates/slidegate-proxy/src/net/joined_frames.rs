@@ -1,4 +1,4 @@
-//! Small frames of a body, joined to larger ones.
+//! Joins small frames of a body into larger ones.
 
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -9,11 +9,11 @@ use http_body::{Frame, SizeHint};
 
 use super::idle::IdleTimeout;
 
-/// Frames of at least this size are passed on as they are; smaller ones are joined up to it.
+/// Frames of at least this size are forwarded unchanged; smaller ones are joined up to it.
 const JOINED_BYTES: usize = 4096;
 
-/// How long a small frame waits for more: the finest that the runtime's timers know. hyper hands out
-/// one frame at a time, so that it cannot be seen whether there are more.
+/// How long a small frame waits for more: the resolution of the runtime's timers. hyper yields one
+/// frame at a time, so it is unknown whether more are buffered.
 const JOIN_DELAY: Duration = Duration::from_millis(1);
 
 /// Joins small frames. A client can send a chunk for every byte, and each would cost a chunk header
@@ -26,7 +26,7 @@ pub(super) struct JoinedFrames {
 }
 
 impl JoinedFrames {
-    /// Returns what can be passed on.
+    /// Adds a frame. Returns a frame that is ready to forward.
     pub(super) fn push(&mut self, frame: Frame<Bytes>, is_last: bool) -> Option<Frame<Bytes>> {
         let data = match frame.into_data() {
             Ok(data) => data,
@@ -46,18 +46,18 @@ impl JoinedFrames {
         if is_last || self.data.len() >= JOINED_BYTES { self.take() } else { None }
     }
 
-    /// What was joined so far.
+    /// Takes the frames joined so far.
     pub(super) fn take(&mut self) -> Option<Frame<Bytes>> {
         (!self.data.is_empty()).then(|| Frame::data(self.data.split().freeze()))
     }
 
-    /// The trailers that came behind joined frames.
+    /// Takes the trailers that followed joined frames.
     pub(super) fn take_trailers(&mut self) -> Option<Frame<Bytes>> {
         self.trailers.take().map(Frame::trailers)
     }
 
-    /// There is nothing to read now: ready with what was joined when it has waited long enough, and
-    /// with nothing if nothing was.
+    /// Called when nothing more can be read now: ready with the joined frames after `JOIN_DELAY`, or
+    /// with `None` if there are none.
     pub(super) fn poll_incomplete(&mut self, cx: &mut Context<'_>) -> Poll<Option<Frame<Bytes>>> {
         if !self.data.is_empty() {
             ready!(self.delay.poll(cx));
@@ -69,7 +69,7 @@ impl JoinedFrames {
         self.data.is_empty() && self.trailers.is_none()
     }
 
-    /// The size of the body that is left, these frames included.
+    /// The size of the rest of the body, including these frames.
     pub(super) fn add_to(&self, left: SizeHint) -> SizeHint {
         let joined = self.data.len() as u64;
         let mut hint = SizeHint::new();
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_end_and_large_frames_do_not_wait() {
+    async fn large_frames_and_the_end_do_not_wait() {
         let mut joined = JoinedFrames::default();
         assert_eq!(text(joined.push(data("all"), true)).as_deref(), Some("all"));
         let large = Bytes::from(vec![b'x'; JOINED_BYTES]);

@@ -1,7 +1,7 @@
 //! From a socket to requests: accepting, TLS, the PROXY protocol, connections, draining.
 //!
 //! ```text
-//! Listeners::bind ─▶ Sockets, one for each worker ─▶ serve ─▶ Acceptor ─▶ ConnectionServer
+//! Listeners::bind ─▶ Sockets, one per worker ─▶ serve ─▶ Acceptor ─▶ ConnectionServer
 //!                                            PROXY header ─▶ TLS ─▶ ClientStream ─▶ hyper ─▶ Handler
 //!                                                              or ─▶ RawConnection ─▶ RawHandler
 //! ```
@@ -38,7 +38,6 @@ pub use self::activity::InFlight;
 pub use self::bind::{Listeners, Sockets};
 pub(crate) use self::body::Upload;
 pub use self::body::{RequestBody, RequestBodyError};
-pub(crate) use self::connections::network;
 pub use self::connections::{ConnectionCounts, ConnectionTable};
 pub(crate) use self::idle::IdleTimeout;
 pub use self::raw::{RawConnection, RawHandler};
@@ -46,17 +45,17 @@ pub use self::serve::{serve, serve_raw};
 pub(crate) use self::stream::BoxIo;
 pub use self::tls::{Tls, TlsError, TlsPem};
 
-/// What is known of a connection before its first request.
+/// What is known about a connection before its first request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Accepted {
     /// The client's address: from the PROXY header if one is required and a trusted peer sent
-    /// it, else by the socket. A Unix socket's peer has no address.
+    /// it, else from the socket. A Unix socket's peer has no address.
     pub peer: Option<IpAddr>,
-    /// Whether it came over TLS.
+    /// Whether the connection uses TLS.
     pub secure: bool,
 }
 
-/// Serves the connections of one worker, each to its end.
+/// Serves the connections of one worker.
 trait Protocol: Send + Sync + 'static {
     fn settings(&self) -> &Settings;
 
@@ -82,17 +81,17 @@ pub trait Handler: Send + Sync + 'static {
     ) -> impl Future<Output = Response<Self::Body>> + Send;
 }
 
-/// How connections are treated. Clones share the connections: give each worker of one listener a
-/// clone.
+/// Settings of a listener. Clones share its connections: pass a clone to each worker of the
+/// listener.
 #[derive(Debug, Clone)]
 pub struct Settings {
     timeouts: Timeouts,
     bounds: Bounds,
-    /// Every connection must begin with a header of the PROXY protocol, from a trusted peer.
+    /// Every connection must start with a PROXY protocol header from a trusted peer.
     needs_proxy_header: bool,
     trusted: Option<TrustedPeers>,
     tls: Option<Tls>,
-    /// Connections are accepted even if there are no descriptors left for others.
+    /// Accepts connections beyond the soft limit on open files.
     uses_reserve: bool,
     connections: Arc<ConnectionTable>,
 }
@@ -111,26 +110,26 @@ impl Settings {
         }
     }
 
-    /// Connections of trusted peers are not counted by address.
+    /// Exempts the connections of trusted peers from the limit per address.
     #[must_use]
     pub fn with_trusted_peers(self, trusted: TrustedPeers) -> Self {
         Self { trusted: Some(trusted), ..self }
     }
 
-    /// Every connection must begin with a header of the PROXY protocol, which only trusted peers
-    /// may send. Others are closed.
+    /// Requires every connection to start with a PROXY protocol header from a trusted peer.
+    /// Other connections are closed.
     #[must_use]
     pub fn with_proxy_header(self) -> Self {
         Self { needs_proxy_header: true, ..self }
     }
 
-    /// Every connection must speak TLS, after the PROXY header if there is to be one.
+    /// Requires TLS on every connection, after the PROXY header if one is required.
     #[must_use]
     pub fn with_tls(self, tls: Tls) -> Self {
         Self { tls: Some(tls), ..self }
     }
 
-    /// Connections are accepted beyond the soft limit of open files, up to the hard one.
+    /// Accepts connections beyond the soft limit on open files, up to the hard limit.
     #[must_use]
     pub fn with_reserve(self) -> Self {
         Self { uses_reserve: true, ..self }
@@ -141,18 +140,18 @@ impl Settings {
         &self.connections
     }
 
-    /// Peers on a Unix socket are trusted: access to the socket's file is the permission.
+    /// Peers on a Unix socket are trusted: the permissions of the socket file control access.
     fn trusts(&self, peer: Option<IpAddr>) -> bool {
         peer.is_none_or(|peer| self.trusted.as_ref().is_some_and(|trusted| (trusted.0)(peer)))
     }
 }
 
-/// Trusted peers. Evaluated for every connection, so that a reload can change them.
+/// Decides which peers are trusted. Called for every connection, so that a reload can change them.
 #[derive(Clone)]
 pub struct TrustedPeers(Arc<dyn Fn(IpAddr) -> bool + Send + Sync>);
 
 impl TrustedPeers {
-    /// Those for which `trusts` holds.
+    /// Trusts the peers for which `trusts` returns true.
     pub fn new(trusts: impl Fn(IpAddr) -> bool + Send + Sync + 'static) -> Self {
         Self(Arc::new(trusts))
     }

@@ -6,26 +6,26 @@ use std::net::IpAddr;
 use ppp::{v1, v2};
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-/// A header of version 1, with its line's end.
-const LONGEST_LINE_BYTES: usize = 107;
+/// Maximum length of a version 1 header, including CRLF.
+const MAX_V1_BYTES: usize = 107;
 
-/// A header of version 2: addresses, and what balancers add to them, among it perhaps the
-/// certificate of a client.
-const LONGEST_BINARY_BYTES: usize = 16 * 1024;
+/// Maximum length of a version 2 header: addresses and TLVs, which may include a client
+/// certificate.
+const MAX_V2_BYTES: usize = 16 * 1024;
 
-/// Version 2's signature, version and family, and the length of the rest.
-const PREAMBLE_BYTES: usize = 16;
+/// The signature, version, family and length fields of version 2.
+const V2_PREAMBLE_BYTES: usize = 16;
 
-/// What version 1 begins with.
-const LINE_PREFIX: &[u8] = b"PROXY ";
+/// The prefix of version 1.
+const V1_PREFIX: &[u8] = b"PROXY ";
 
-/// Reads a header off a stream, and nothing behind it. Returns the client's address: `None` if the
-/// connection is the peer's own.
+/// Reads exactly one header from a stream. Returns the client's address, or `None` for a connection
+/// that the peer opened for itself (`LOCAL` or `UNKNOWN`).
 pub(super) async fn read_proxy_header(
     stream: &mut (impl AsyncRead + Unpin),
 ) -> io::Result<Option<IpAddr>> {
-    let mut header = Vec::with_capacity(LONGEST_LINE_BYTES);
-    // One byte at a time until the length is known, because what follows is not ours to read.
+    let mut header = Vec::with_capacity(MAX_V1_BYTES);
+    // One byte at a time until the length is known: the bytes after the header belong to TLS or HTTP.
     let length = loop {
         header.push(stream.read_u8().await?);
         if let Some(length) = header_length(&header)? {
@@ -38,28 +38,28 @@ pub(super) async fn read_proxy_header(
     source(&header)
 }
 
-/// The length of the header that begins like this; `None` if not known yet.
+/// The length of the header that starts with `bytes`; `None` if more bytes are needed.
 fn header_length(bytes: &[u8]) -> io::Result<Option<usize>> {
     if begins_like(bytes, v2::PROTOCOL_PREFIX) {
         return binary_length(bytes);
     }
-    if !begins_like(bytes, LINE_PREFIX) {
+    if !begins_like(bytes, V1_PREFIX) {
         return Err(invalid("not a PROXY header"));
     }
-    match bytes.iter().take(LONGEST_LINE_BYTES).position(|byte| *byte == b'\n') {
+    match bytes.iter().take(MAX_V1_BYTES).position(|byte| *byte == b'\n') {
         Some(at) => Ok(Some(at + 1)),
-        None if bytes.len() >= LONGEST_LINE_BYTES => Err(invalid("a PROXY line without end")),
+        None if bytes.len() >= MAX_V1_BYTES => Err(invalid("PROXY header without a line end")),
         None => Ok(None),
     }
 }
 
 fn binary_length(bytes: &[u8]) -> io::Result<Option<usize>> {
-    let Some(&[high, low]) = bytes.get(PREAMBLE_BYTES - 2..PREAMBLE_BYTES) else {
+    let Some(&[high, low]) = bytes.get(V2_PREAMBLE_BYTES - 2..V2_PREAMBLE_BYTES) else {
         return Ok(None);
     };
-    let length = PREAMBLE_BYTES + usize::from(u16::from_be_bytes([high, low]));
-    if length > LONGEST_BINARY_BYTES {
-        return Err(invalid("a PROXY header that is too long"));
+    let length = V2_PREAMBLE_BYTES + usize::from(u16::from_be_bytes([high, low]));
+    if length > MAX_V2_BYTES {
+        return Err(invalid("PROXY header too long"));
     }
     Ok(Some(length))
 }
@@ -71,7 +71,7 @@ fn begins_like(bytes: &[u8], prefix: &[u8]) -> bool {
 
 /// The client's address in a complete header.
 fn source(header: &[u8]) -> io::Result<Option<IpAddr>> {
-    let address = if header.starts_with(LINE_PREFIX) {
+    let address = if header.starts_with(V1_PREFIX) {
         match v1::Header::try_from(header).map_err(invalid)?.addresses {
             v1::Addresses::Unknown => None,
             v1::Addresses::Tcp4(addresses) => Some(addresses.source_address.into()),

@@ -1,4 +1,4 @@
-//! Connections of protocols that are not HTTP: bytes in, bytes out, with the same bounds.
+//! Connections of protocols other than HTTP, with the same limits and timeouts.
 
 use std::future::poll_fn;
 use std::io;
@@ -13,43 +13,43 @@ use tokio::time::Instant;
 use tokio_util::io::poll_read_buf;
 
 use super::activity::{Activity, InFlight, Unwanted};
-use super::connection::{GRACE, OpenConnection, Socket};
+use super::connection::{DRAIN_GRACE, OpenConnection, Socket};
 use super::connections::{Admitted, ConnectionSlot, count};
 use super::idle::IdleTimeout;
 use super::stream::BoxIo;
 use super::{Accepted, Protocol, Settings};
 use crate::Timeouts;
 
-/// How much is read at once.
+/// Size of one read.
 const READ_BYTES: usize = 8 * 1024;
 
-/// For how long a client that sends after the end of its connection is read from: if the socket
-/// were closed at once, the client might never see its last reply.
-const LINGER: Duration = Duration::from_secs(2);
+/// How long to read from a client that still sends after the last reply: if the socket were closed
+/// at once, the client could lose that reply.
+const LINGER_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Speaks with the clients of one worker.
+/// Serves the raw connections of one worker.
 pub trait RawHandler: Send + Sync + 'static {
-    /// Speaks with a client until the connection is to end. An error closes it at once.
+    /// Serves a connection until it should close. An error closes it immediately.
     fn serve(&self, connection: &mut RawConnection) -> impl Future<Output = io::Result<()>> + Send;
 }
 
 /// A client's connection.
 pub struct RawConnection {
-    /// What is known of it.
+    /// What is known about the connection.
     pub accepted: Accepted,
-    /// How long to wait.
+    /// The timeouts of the listener.
     pub timeouts: Timeouts,
     io: BoxIo,
     activity: Arc<Activity>,
     timeout: IdleTimeout,
-    /// When the connection is closed if nothing comes: the listener is draining.
+    /// When the connection closes if it stays idle. Set while the listener drains.
     drained_at: Option<Instant>,
     _slot: ConnectionSlot,
 }
 
 impl RawConnection {
-    /// Reads more, until a deadline. Nothing at the end, which is the client's or ours: a connection
-    /// of which nothing was read is closed if another needs its place, or while draining.
+    /// Reads more bytes until `deadline`. Returns 0 at EOF, and for an idle connection (one with an
+    /// empty `buffer`) also when it is evicted or drained.
     pub async fn read(
         &mut self,
         buffer: &mut BytesMut,
@@ -71,7 +71,7 @@ impl RawConnection {
             match activity.driven_by(cx.waker()) {
                 Some(Unwanted::Evicted) if is_idle => return Poll::Ready(Ok(0)),
                 Some(Unwanted::Draining) => {
-                    drained_at.get_or_insert_with(|| Instant::now() + GRACE);
+                    drained_at.get_or_insert_with(|| Instant::now() + DRAIN_GRACE);
                 }
                 Some(Unwanted::Evicted) | None => {}
             }
@@ -88,12 +88,12 @@ impl RawConnection {
         .await
     }
 
-    /// Requests were read, and are in flight until the result is dropped.
+    /// Records that requests were read. They are in flight until the result is dropped.
     pub fn begin(&self) -> InFlight {
         self.activity.begin()
     }
 
-    /// Writes all of it. A client that takes nothing for the idle timeout is cut.
+    /// Writes all bytes. Fails if the client reads nothing for the idle timeout.
     pub async fn write(&mut self, mut bytes: &[u8]) -> io::Result<()> {
         let Self { io, timeout, timeouts, .. } = self;
         while !bytes.is_empty() {
@@ -116,10 +116,10 @@ impl RawConnection {
         io.flush().await
     }
 
-    /// Ends the connection, and drops what the client still sends for a moment.
+    /// Closes the connection, discarding what the client sends within the linger timeout.
     pub async fn close(&mut self) -> io::Result<()> {
         self.io.shutdown().await?;
-        let deadline = Some(Instant::now() + LINGER);
+        let deadline = Some(Instant::now() + LINGER_TIMEOUT);
         let mut dropped = BytesMut::new();
         while let Ok(1..) = self.read(&mut dropped, deadline).await {
             dropped.clear();

@@ -1,5 +1,4 @@
-//! A worker's share of an endpoint: accepting connections until the shutdown, then draining the
-//! last ones out.
+//! The accept loop of one worker: accepts connections until shutdown, then drains the open ones.
 
 use std::convert::Infallible;
 use std::io;
@@ -18,11 +17,11 @@ use super::connections::Admitted;
 use super::raw::RawServer;
 use super::{Handler, Protocol, RawHandler, Settings};
 
-/// Serves connections until the shutdown, then drains the remaining ones for as long as
-/// `timeouts.drain`, and cuts the rest.
+/// Serves connections until `shutdown`, then drains the open ones for up to `timeouts.drain` and
+/// aborts the rest.
 ///
-/// Returns how many connections were cut, tunnels included. A tunnel that is left belongs to its own
-/// task and ends with the runtime.
+/// Returns how many connections were still open after the drain timeout, tunnels included. A tunnel
+/// runs in a separate task and ends with the runtime.
 pub async fn serve<H: Handler>(
     sockets: Sockets,
     settings: Settings,
@@ -32,7 +31,7 @@ pub async fn serve<H: Handler>(
     run(sockets, ConnectionServer::new(settings, handler), shutdown).await
 }
 
-/// The same, for a protocol that is not HTTP.
+/// Like [`serve`], for a protocol other than HTTP.
 pub async fn serve_raw<H: RawHandler>(
     sockets: Sockets,
     settings: Settings,
@@ -67,41 +66,41 @@ async fn run(
 struct ListenerWorker<P> {
     server: Arc<P>,
     tasks: JoinSet<()>,
-    /// Every connection has a sender, so that this ends with the last of them.
-    gone: mpsc::Receiver<Infallible>,
-    here: mpsc::Sender<Infallible>,
+    /// Closed once every connection has dropped its sender.
+    closed: mpsc::Receiver<Infallible>,
+    open: mpsc::Sender<Infallible>,
 }
 
 impl<P: Protocol> ListenerWorker<P> {
     fn new(server: P) -> Self {
-        let (here, gone) = mpsc::channel(1);
-        Self { server: Arc::new(server), tasks: JoinSet::new(), gone, here }
+        let (open, closed) = mpsc::channel(1);
+        Self { server: Arc::new(server), tasks: JoinSet::new(), closed, open }
     }
 
     fn serve(&mut self, socket: Socket, permit: OwnedSemaphorePermit) {
-        let admitted = Admitted::new(permit, self.here.clone());
+        let admitted = Admitted::new(permit, self.open.clone());
         self.tasks.spawn(Arc::clone(&self.server).serve(socket, admitted));
     }
 
-    /// Returns how many connections were cut.
+    /// Returns how many connections were aborted.
     async fn drain(self) -> usize {
-        let Self { server, mut tasks, mut gone, here } = self;
-        drop(here);
+        let Self { server, mut tasks, mut closed, open } = self;
+        drop(open);
         server.settings().connections.drain();
-        let all_gone = async {
+        let all_closed = async {
             while let Some(ended) = tasks.join_next().await {
                 report(ended);
             }
-            gone.recv().await;
+            closed.recv().await;
         };
-        if timeout(server.settings().timeouts.drain, all_gone).await.is_ok() {
+        if timeout(server.settings().timeouts.drain, all_closed).await.is_ok() {
             return 0;
         }
-        // Every connection has a sender, tunnels too.
-        let connections = gone.sender_strong_count();
+        // Every connection holds a sender, and so does every tunnel.
+        let connections = closed.sender_strong_count();
         tracing::warn!(
             connections,
-            "cutting connections that are still busy after the drain timeout"
+            "aborting connections that are still open after the drain timeout"
         );
         tasks.shutdown().await;
         connections

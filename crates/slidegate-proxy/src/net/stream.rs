@@ -1,8 +1,8 @@
-//! The stream of a client: counts what comes and goes, and ends connections so that the client can
+//! The stream of a client: records reads and writes, and closes connections so that the client can
 //! read its last response.
 //!
-//! hyper alone reads requests. The stream passes on every byte as it comes; the one thing that it
-//! delays is the end of the client's side while a request is in flight.
+//! Only hyper parses requests. The stream forwards every byte unchanged; it delays only the end of
+//! the client's side while a request is in flight.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -25,23 +25,23 @@ impl<T: AsyncRead + AsyncWrite + Send + Sync + Unpin> Io for T {}
 
 pub(crate) type BoxIo = Box<dyn Io>;
 
-/// How long a client that has closed its side may wait for a response. One that has left looks the
-/// same until something is written to it, and its request should not occupy upstream for long.
+/// How long a client that has closed its side can wait for a response. A disconnected client looks
+/// the same until something is written to it, and its request should not occupy upstream for long.
 const HALF_CLOSED_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How much is read at once while lingering.
-const READ_BYTES: usize = 8192;
+/// Size of one read while lingering.
+const LINGER_READ_BYTES: usize = 8192;
 
-/// How long, and how much, is read from a client that sends after the end of its connection. If the
-/// socket were closed at once, the kernel would reset the connection, and the client might lose the
-/// response that it has not read yet.
-const LINGER: Duration = Duration::from_secs(2);
+/// Limits for reading from a client that still sends after the last response. If the socket were
+/// closed at once, the kernel would reset the connection, and the client could lose the response
+/// that it has not read yet.
+const LINGER_TIMEOUT: Duration = Duration::from_secs(2);
 const MAX_LINGER_BYTES: usize = 64 << 20;
 
-/// The stream of a client. It holds the connection's slot, so that an upgraded connection does too.
+/// The stream of a client. It holds the connection's slot, also after an upgrade.
 pub(super) struct ClientStream {
     io: BoxIo,
-    /// Read to tell the versions of HTTP apart, and not passed on yet.
+    /// Read to detect the HTTP version, and not forwarded yet.
     read_ahead: BytesMut,
     activity: Arc<Activity>,
     /// Set when the client has closed its side.
@@ -82,8 +82,8 @@ impl ClientStream {
         Poll::Ready(Ok(buffer.filled().len() - filled))
     }
 
-    /// Reports the end of the client's side when its request has ended, or has taken too long. hyper
-    /// would drop a request in flight at once.
+    /// Reports EOF once no request is in flight, or after `HALF_CLOSED_TIMEOUT`. On EOF hyper drops
+    /// a request in flight immediately.
     fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let timeout =
             self.half_closed.get_or_insert_with(|| IdleTimeout::after(HALF_CLOSED_TIMEOUT));
@@ -93,11 +93,11 @@ impl ClientStream {
         Poll::Ready(Ok(()))
     }
 
-    /// Reads and drops what the client has sent, and still sends if its last request is incomplete.
+    /// Reads and discards received bytes; waits for more if the last request is incomplete.
     fn poll_linger(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let linger = self.linger.get_or_insert_with(|| Linger {
-            timeout: IdleTimeout::after(LINGER),
-            dropped: BytesMut::with_capacity(READ_BYTES),
+            timeout: IdleTimeout::after(LINGER_TIMEOUT),
+            dropped: BytesMut::with_capacity(LINGER_READ_BYTES),
             left: MAX_LINGER_BYTES,
         });
         loop {

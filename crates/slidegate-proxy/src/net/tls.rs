@@ -1,4 +1,4 @@
-//! TLS: certificates, and new ones without a restart.
+//! TLS certificates, replaceable without a restart.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,24 +14,24 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::server::TlsStream;
 use tokio_rustls::{Accept, TlsAcceptor};
 
-/// What clients may choose from, the best first.
-const PROTOCOLS: [&[u8]; 2] = [HTTP2, b"http/1.1"];
+/// Supported protocols, in order of preference.
+const ALPN_PROTOCOLS: [&[u8]; 2] = [ALPN_HTTP2, b"http/1.1"];
 
-const HTTP2: &[u8] = b"h2";
+const ALPN_HTTP2: &[u8] = b"h2";
 
-/// How TLS is spoken. Clones are one: what is replaced through one, all have.
+/// The TLS configuration of a listener. Clones share it: `replace` on one applies to all.
 #[derive(Clone)]
 pub struct Tls(Arc<ArcSwap<ServerConfig>>);
 
-/// A certificate chain and its key, in PEM, and the authorities of clients if these need a
-/// certificate.
+/// A certificate chain and its key in PEM, and the CA certificates for clients if these must present
+/// a certificate.
 #[derive(Debug, Clone)]
 pub struct TlsPem {
     /// The whole chain.
     pub certificate: Vec<u8>,
     /// The private key.
     pub key: Vec<u8>,
-    /// Certificates, one of which must have signed that of a client.
+    /// CA certificates. A client must present a certificate signed by one of them.
     pub client_ca: Option<Vec<u8>>,
 }
 
@@ -50,33 +50,33 @@ pub enum TlsError {
     /// There is no key.
     #[error("there is no private key")]
     NoKey,
-    /// A certificate of the clients' authorities is malformed.
+    /// A client CA certificate is malformed.
     #[error("cannot read a certificate")]
     ClientCa(#[source] pem::Error),
-    /// The clients' authorities have no certificate.
+    /// There is no client CA certificate.
     #[error("there is no certificate")]
     NoClientCa,
-    /// A certificate of the clients' authorities cannot be used.
+    /// A client CA certificate cannot be used as a root.
     #[error("cannot read a certificate")]
     ClientRoot(#[source] rustls::Error),
-    /// The clients' authorities cannot be used.
+    /// The client CA certificates cannot be used.
     #[error("cannot read certificates of clients")]
     ClientVerifier(#[source] VerifierBuilderError),
-    /// The key is not that of the certificate.
+    /// The key does not match the certificate.
     #[error("cannot use the certificate with the key")]
     Mismatch(#[source] rustls::Error),
-    /// The cryptography cannot be used.
+    /// The cryptography provider failed.
     #[error("cannot set up TLS")]
     Setup(#[source] rustls::Error),
 }
 
 impl Tls {
-    /// Speaks TLS with these.
+    /// Creates a configuration from PEM.
     pub fn new(pem: &TlsPem) -> Result<Self, TlsError> {
         Ok(Self(Arc::new(ArcSwap::from_pointee(configure(pem)?))))
     }
 
-    /// Speaks TLS with these on new connections. If anything is wrong with them, all stays as it was.
+    /// Uses these for new connections. On an error, the previous configuration stays in use.
     pub fn replace(&self, pem: &TlsPem) -> Result<(), TlsError> {
         self.0.store(Arc::new(configure(pem)?));
         Ok(())
@@ -93,9 +93,9 @@ impl fmt::Debug for Tls {
     }
 }
 
-/// Whether the handshake decided on HTTP/2, if it decided on anything.
+/// Whether ALPN selected HTTP/2. `None` if it selected no protocol.
 pub(super) fn negotiated_http2<S>(stream: &TlsStream<S>) -> Option<bool> {
-    Some(stream.get_ref().1.alpn_protocol()? == HTTP2)
+    Some(stream.get_ref().1.alpn_protocol()? == ALPN_HTTP2)
 }
 
 fn configure(pem: &TlsPem) -> Result<ServerConfig, TlsError> {
@@ -118,12 +118,12 @@ fn configure(pem: &TlsPem) -> Result<ServerConfig, TlsError> {
         .with_client_cert_verifier(clients)
         .with_single_cert(chain, key)
         .map_err(TlsError::Mismatch)?;
-    config.alpn_protocols = PROTOCOLS.map(Vec::from).to_vec();
+    config.alpn_protocols = ALPN_PROTOCOLS.map(Vec::from).to_vec();
     config.ticketer = ring::Ticketer::new().map_err(TlsError::Setup)?;
     Ok(config)
 }
 
-/// Lets only those clients in whose certificates one of these has signed.
+/// Accepts only clients with a certificate signed by one of these CAs.
 fn clients_of(
     authorities: &[u8],
     provider: &Arc<CryptoProvider>,

@@ -1,4 +1,4 @@
-//! The body of a response, which drives the connection that it comes over.
+//! The body of a response, which drives its upstream connection.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -16,45 +16,45 @@ use super::in_flight::InFlightPermit;
 use super::pool::PooledConnection;
 use crate::net::IdleTimeout;
 
-/// How much of a response is passed on before other connections have a turn.
-const TURN_BYTES: usize = 64 * 1024;
+/// Bytes of a response forwarded before the task yields.
+const YIELD_AFTER_BYTES: usize = 64 * 1024;
 
-/// The body of a response: upstream's, or the gateway's own.
+/// The body of a response: from upstream or from the gateway.
 pub enum ProxyBody {
-    /// Upstream's, as it comes.
+    /// Streamed from upstream.
     Upstream(Box<UpstreamBody>),
-    /// All of one that is known; none if it is empty or was sent.
+    /// A complete body; `None` if it is empty or was sent.
     Full(Option<Bytes>),
 }
 
 /// The body of upstream's response.
 pub struct UpstreamBody {
     incoming: Incoming,
-    /// None if another task drives it, as with HTTP/2.
+    /// `None` if another task drives it, as with HTTP/2.
     connection: Option<PooledConnection>,
     idle: Duration,
     timeout: IdleTimeout,
-    /// Passed on since other connections had a turn.
-    turn_bytes: usize,
+    /// Bytes forwarded since the task last yielded.
+    bytes_since_yield: usize,
     on_broken: Arc<dyn Fn() + Send + Sync>,
     permit: Option<InFlightPermit>,
-    /// Passed on after what came before it.
+    /// Returned after hyper has written the frames before it.
     error: Option<UpstreamBodyError>,
 }
 
-/// Why a response ended before its end.
+/// Why a response ended early.
 #[derive(Debug, thiserror::Error)]
 pub enum UpstreamBodyError {
-    /// It broke off.
-    #[error("upstream broke off its response")]
+    /// The connection failed, or the body is malformed.
+    #[error("upstream's response ended early")]
     Broken(#[source] hyper::Error),
-    /// It stopped for longer than the idle timeout.
-    #[error("upstream stopped in the middle of its response")]
+    /// It stalled for longer than the idle timeout.
+    #[error("upstream's response stalled")]
     Stalled,
 }
 
 impl ProxyBody {
-    /// A body that is known.
+    /// A complete body.
     pub fn full(bytes: Bytes) -> Self {
         Self::Full(Some(bytes).filter(|bytes| !bytes.is_empty()))
     }
@@ -75,7 +75,16 @@ impl UpstreamBody {
     ) -> Self {
         let timeout = IdleTimeout::default();
         let permit = Some(permit);
-        Self { incoming, connection, idle, timeout, turn_bytes: 0, on_broken, permit, error: None }
+        Self {
+            incoming,
+            connection,
+            idle,
+            timeout,
+            bytes_since_yield: 0,
+            on_broken,
+            permit,
+            error: None,
+        }
     }
 
     fn poll_incoming(
@@ -103,8 +112,8 @@ impl UpstreamBody {
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, UpstreamBodyError>>> {
-        if self.turn_bytes >= TURN_BYTES {
-            self.turn_bytes = 0;
+        if self.bytes_since_yield >= YIELD_AFTER_BYTES {
+            self.bytes_since_yield = 0;
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
@@ -113,7 +122,7 @@ impl UpstreamBody {
         }
         match ready!(self.poll_incoming(cx)) {
             Some(Ok(frame)) => {
-                self.turn_bytes += frame.data_ref().map_or(0, Bytes::len);
+                self.bytes_since_yield += frame.data_ref().map_or(0, Bytes::len);
                 if self.incoming.is_end_stream() || frame.is_trailers() {
                     self.end();
                 }
@@ -127,8 +136,8 @@ impl UpstreamBody {
                 (self.on_broken)();
                 self.connection = None;
                 self.permit = None;
-                // When a body fails, hyper drops what it has not written. It writes before it polls
-                // the body again.
+                // When a body fails, hyper drops its write buffer. It flushes the buffer before it
+                // polls the body again.
                 self.error = Some(error);
                 cx.waker().wake_by_ref();
                 Poll::Pending
@@ -136,8 +145,8 @@ impl UpstreamBody {
         }
     }
 
-    /// The response is complete: its connection is free for others, once upstream has all of the
-    /// request.
+    /// Called when the response is complete. Returns the connection to the pool once upstream has
+    /// read all of the request.
     fn end(&mut self) {
         let permit = self.permit.take();
         let Some(mut connection) = self.connection.take() else { return };
@@ -188,7 +197,7 @@ impl Body for ProxyBody {
 
 impl Drop for UpstreamBody {
     fn drop(&mut self) {
-        // An empty body, as of a response to HEAD, is never polled.
+        // An empty body, such as that of a response to HEAD, is never polled.
         if self.incoming.is_end_stream() {
             self.end();
         }

@@ -1,4 +1,4 @@
-//! Connections to upstream.
+//! Connects to upstream.
 
 use std::io;
 use std::sync::Arc;
@@ -17,10 +17,10 @@ use super::upstream::Upstream;
 use super::upstream_stream::UpstreamStream;
 use crate::net::{BoxIo, RequestBody};
 
-/// The largest head of a response, and the most that is read of a body at once.
-const BUFFER_BYTES: usize = 256 * 1024;
+/// Maximum size of a response head, and of one read of a body.
+const RESPONSE_BUFFER_BYTES: usize = 256 * 1024;
 
-/// Makes connections, each within a time.
+/// Opens connections within `timeouts.connect`.
 #[derive(Clone)]
 pub(crate) struct Connector {
     timeout: Duration,
@@ -38,7 +38,7 @@ impl Connector {
         let connected = async {
             let (stream, meter) = UpstreamStream::new(self.dial(server).await?);
             let mut builder = http1::Builder::new();
-            builder.max_buf_size(BUFFER_BYTES);
+            builder.max_buf_size(RESPONSE_BUFFER_BYTES);
             let handshake = builder.handshake(TokioIo::new(stream)).await;
             let (sender, connection) = handshake.map_err(io::Error::other)?;
             Ok(Http1Connection::new(sender, connection.with_upgrades(), meter))
@@ -84,7 +84,7 @@ fn tls_config(protocol: &[u8]) -> ClientConfig {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
-        .expect("ring has the usual versions");
+        .expect("ring supports the default TLS versions");
     let mut config = builder.with_root_certificates(roots).with_no_client_auth();
     config.alpn_protocols = vec![protocol.to_vec()];
     config

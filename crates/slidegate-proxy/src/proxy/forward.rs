@@ -1,4 +1,4 @@
-//! A request's way to upstream and back.
+//! Forwards one request to upstream and returns the response.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -35,17 +35,15 @@ pub(crate) struct Forward<'p> {
     pub(crate) origin: RequestOrigin,
 }
 
-/// The most servers tried for one request.
-const MAX_SERVERS: usize = 3;
+/// Maximum servers tried for one request.
+const MAX_SERVERS_TRIED: usize = 3;
 
-const LATE: &str = "no response within timeouts.response";
-
-/// A request until upstream has answered it.
+/// A request that upstream has not answered yet.
 struct Attempt<'h> {
     headers: &'h ProxyHeaders,
-    /// None while it is on its way.
+    /// `None` while it is being sent.
     request: Option<Request<RequestBody>>,
-    /// To send it once more.
+    /// The head, for a retry.
     copy: Option<request::Parts>,
     /// Whether it was sent on a connection that closed without a response.
     was_sent: bool,
@@ -54,9 +52,8 @@ struct Attempt<'h> {
 impl Attempt<'_> {
     /// The request for a server.
     ///
-    /// It can be sent again if upstream closes without a response: it may have done so before it
-    /// read the request, and if not, no harm is done. But only once: it may be the request that
-    /// breaks upstream.
+    /// An idempotent request without a body is retried if upstream closes without a response, but
+    /// only once: the request itself may be what crashes upstream.
     fn take(&mut self, server: &Upstream) -> Option<Request<RequestBody>> {
         let (mut head, body) = self.request.take()?.into_parts();
         self.headers.address(&mut head, server);
@@ -69,12 +66,12 @@ impl Attempt<'_> {
         Some(Request::from_parts(head, body))
     }
 
-    /// Takes the request back, of which nothing has left.
+    /// Restores a request of which nothing was sent.
     fn put_back(&mut self, request: Request<RequestBody>) {
         self.request = Some(request);
     }
 
-    /// Whether it can be sent again after it was sent.
+    /// Prepares a retry after the request was sent. Returns whether one is possible.
     fn repeat(&mut self) -> bool {
         self.was_sent = true;
         let copy = self.copy.take();
@@ -83,49 +80,42 @@ impl Attempt<'_> {
     }
 }
 
-/// Why there is no response from a server.
+/// Why a server did not respond.
 enum Failed {
-    /// The request can be sent to another server: nothing of it has left, or it does no harm twice.
+    /// The request can be sent to another server: nothing of it was sent, or it is idempotent.
     Unsent(ProxyError),
-    /// It may have had an effect.
+    /// Upstream may have processed the request.
     Sent(ProxyError),
 }
 
-/// Why a connection gave no response.
+/// Why there was no response on a connection.
 enum ExchangeError {
-    /// Nothing of the request has left. It is given back.
+    /// Nothing of the request was sent. Contains the request.
     Unsent(Box<Request<RequestBody>>),
-    /// Upstream broke off.
-    Silent,
-    /// Upstream does not speak HTTP.
+    /// Upstream closed the connection without a response.
+    Closed,
+    /// Upstream sent an invalid response.
     Malformed(hyper::Error),
-    Late,
+    /// There was no response within `timeouts.response`.
+    Timeout,
 }
 
-/// A response, and the connection that its body comes over, unless a task drives that.
+/// A response, and the connection of its body unless a separate task drives it.
 type UpstreamResponse = (Response<Incoming>, Option<Box<Http1Connection>>);
 
 impl Forward<'_> {
-    /// Sends the request to upstream. What fails is answered by the gateway itself.
-    pub(crate) async fn call(self, request: Request<RequestBody>) -> Response<ProxyBody> {
-        let response = self.pass(request).await;
-        response.unwrap_or_else(|error| {
-            let mut response = error.response();
-            if let Some(error) = error.upstream_error() {
-                response.extensions_mut().insert(UpstreamOutcome::Failed(error));
-            }
-            response
-        })
-    }
-
-    async fn pass(&self, request: Request<RequestBody>) -> Result<Response<ProxyBody>, ProxyError> {
+    /// Sends the request to upstream.
+    pub(crate) async fn call(
+        self,
+        request: Request<RequestBody>,
+    ) -> Result<Response<ProxyBody>, ProxyError> {
         if request.body().is_too_large() {
             return Err(ProxyError::BodyTooLarge);
         }
         let routes = self.proxy.routes.load_full();
         let route = self.route(&routes, request.uri().path()).ok_or(ProxyError::NoRoute)?;
         let permit = self.proxy.in_flight.begin(self.origin.client);
-        let permit = permit.ok_or(ProxyError::Crowded)?;
+        let permit = permit.ok_or(ProxyError::Overloaded)?;
         let (mut head, body) = request.into_parts();
         let upgrade = head.extensions.remove::<OnUpgrade>();
         head.extensions.clear();
@@ -136,9 +126,10 @@ impl Forward<'_> {
         let upload = body.upload();
         let request = Some(Request::from_parts(head, body));
         let mut attempt = Attempt { headers: &headers, request, copy: None, was_sent: false };
-        let mut failed = ProxyError::Unreachable;
+        let mut failed = ProxyError::UpstreamUnreachable;
         // Fix the order first: a server that fails during this request must not come up again.
-        let servers: SmallVec<[_; MAX_SERVERS]> = route.servers().take(MAX_SERVERS).collect();
+        let servers: SmallVec<[_; MAX_SERVERS_TRIED]> =
+            route.servers().take(MAX_SERVERS_TRIED).collect();
         for server in servers {
             match self.send(server, &mut attempt, upload.as_ref()).await {
                 Ok(received) => {
@@ -158,7 +149,7 @@ impl Forward<'_> {
 
     fn route<'r>(&self, routes: &'r Routes, path: &str) -> Option<&'r Route> {
         match self.paths.normal_form(path) {
-            // Of the service as a whole.
+            // `OPTIONS *` asks about the server as a whole.
             path if path == "*" => routes.find("/"),
             path => routes.find(&path),
         }
@@ -174,29 +165,29 @@ impl Forward<'_> {
             return Box::pin(self.send_http2(server, attempt, upload)).await;
         }
         let pool = server.pool(self.worker);
-        // Any that were idle may have been closed just now.
+        // An idle connection may be closed by upstream while the request is sent.
         let mut may_be_idle = true;
         loop {
             let idle = may_be_idle.then(|| pool.take()).flatten();
             may_be_idle = idle.is_some();
             let connection = match idle {
                 Some(connection) => connection,
-                // It is seldom, and its state large: boxed, no other request has to carry it.
+                // Rare, and its state is large; boxing keeps it out of the future of other requests.
                 None => Box::pin(self.proxy.connector.http1(server)).await.map_err(|error| {
                     server.failed(error);
-                    Failed::Unsent(ProxyError::Unreachable)
+                    Failed::Unsent(ProxyError::UpstreamUnreachable)
                 })?,
             };
-            let request = attempt.take(server).ok_or(Failed::Sent(ProxyError::Broken))?;
+            let request = attempt.take(server).ok_or(Failed::Sent(ProxyError::UpstreamFailed))?;
             match self.exchange_http1(connection, request, upload).await {
                 Ok((response, connection)) => return Ok((response, Some(connection))),
                 Err(ExchangeError::Unsent(request)) => {
                     attempt.put_back(*request);
                     if !may_be_idle {
-                        return Err(Failed::Unsent(ProxyError::Unreachable));
+                        return Err(Failed::Unsent(ProxyError::UpstreamUnreachable));
                     }
                 }
-                Err(ExchangeError::Silent) if attempt.repeat() => {
+                Err(ExchangeError::Closed) if attempt.repeat() => {
                     if !may_be_idle {
                         return Err(Failed::Unsent(broken(server, None)));
                     }
@@ -207,7 +198,7 @@ impl Forward<'_> {
         }
     }
 
-    /// Sends a request over a connection and drives that until the response has come.
+    /// Sends a request and drives the connection until the response head arrives.
     async fn exchange_http1(
         &self,
         mut connection: Box<Http1Connection>,
@@ -247,7 +238,7 @@ impl Forward<'_> {
         upload: Option<&Upload>,
     ) -> Result<UpstreamResponse, Failed> {
         let pool = server.pool(self.worker);
-        // It may have been closed just now.
+        // Upstream may close it while the request is sent.
         let mut shared = pool.shared();
         loop {
             let was_shared = shared.is_some();
@@ -257,19 +248,19 @@ impl Forward<'_> {
                     let connected = self.proxy.connector.http2(server).await;
                     let connection = connected.map_err(|error| {
                         server.failed(error);
-                        Failed::Unsent(ProxyError::Unreachable)
+                        Failed::Unsent(ProxyError::UpstreamUnreachable)
                     })?;
                     pool.share(&connection);
                     connection
                 }
             };
-            let request = attempt.take(server).ok_or(Failed::Sent(ProxyError::Broken))?;
+            let request = attempt.take(server).ok_or(Failed::Sent(ProxyError::UpstreamFailed))?;
             match self.exchange_http2(connection, request, upload).await {
                 Ok(response) => return Ok((response, None)),
                 Err(ExchangeError::Unsent(request)) => {
                     attempt.put_back(*request);
                     if !was_shared {
-                        return Err(Failed::Unsent(ProxyError::Unreachable));
+                        return Err(Failed::Unsent(ProxyError::UpstreamUnreachable));
                     }
                 }
                 Err(error) => return Err(Failed::Sent(self.failed(server, error, upload))),
@@ -313,17 +304,17 @@ impl Forward<'_> {
         match error {
             ExchangeError::Malformed(error) if upload_error.is_none() => {
                 server.failed(error);
-                ProxyError::Broken
+                ProxyError::UpstreamFailed
             }
-            ExchangeError::Late => {
-                server.failed(LATE);
-                ProxyError::Late
+            ExchangeError::Timeout => {
+                server.failed("no response within timeouts.response");
+                ProxyError::UpstreamTimeout
             }
             _ => broken(server, upload_error),
         }
     }
 
-    /// Upstream's response as the client is to have it.
+    /// The response to the client.
     fn client_response(
         &self,
         server: &Upstream,
@@ -342,7 +333,7 @@ impl Forward<'_> {
         let framing = proxy_headers::clean_response(response.headers_mut());
         let framing = framing.map_err(|ambiguity| {
             server.failed(ambiguity);
-            ProxyError::Broken
+            ProxyError::UpstreamFailed
         })?;
         let pool = server.pool(self.worker);
         let connection = connection
@@ -356,8 +347,8 @@ impl Forward<'_> {
     }
 }
 
-/// Moves the deadline of a response as long as upstream takes more of the request, or the client
-/// keeps it waiting. Returns whether it did.
+/// Extends the response deadline while upstream reads the request body or waits for the client.
+/// Returns whether it did.
 fn postpone(
     timeout: &mut IdleTimeout,
     response_timeout: Duration,
@@ -377,21 +368,21 @@ fn received(sent: Sent) -> Result<Response<Incoming>, ExchangeError> {
         Some(Err(mut error)) => Err(match error.take_message() {
             Some(request) => ExchangeError::Unsent(Box::new(request)),
             None if error.error().is_parse() => ExchangeError::Malformed(error.into_error()),
-            None => ExchangeError::Silent,
+            None => ExchangeError::Closed,
         }),
-        None => Err(ExchangeError::Late),
+        None => Err(ExchangeError::Timeout),
     }
 }
 
-/// What to say of an exchange that broke off: it may be the client's doing.
+/// The error for an exchange that ended early, which the client may have caused.
 fn broken(server: &Upstream, upload_error: Option<RequestBodyError>) -> ProxyError {
     match upload_error {
-        Some(RequestBodyError::TooSlow) => ProxyError::BodyLate,
+        Some(RequestBodyError::TooSlow) => ProxyError::BodyTimeout,
         Some(RequestBodyError::TooLarge) => ProxyError::BodyTooLarge,
         Some(RequestBodyError::Broken) => ProxyError::BadRequest("The request's body ended early."),
         None => {
-            server.failed("it closed the connection before it answered");
-            ProxyError::Broken
+            server.failed("connection closed before the response");
+            ProxyError::UpstreamFailed
         }
     }
 }

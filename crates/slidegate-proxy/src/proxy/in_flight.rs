@@ -1,78 +1,44 @@
-//! The limits of requests in flight to upstream: of all clients, and of one address.
+//! Limits of requests in flight to upstream, in total and per address.
 
-use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::Bounds;
-use crate::net::network;
+use crate::per_address::{AddressPermit, PerAddressLimit};
 
-/// Counts the requests in flight.
-#[derive(Debug, Clone)]
-pub(crate) struct InFlightLimit(Arc<Shared>);
-
+/// Limits the requests in flight, over all workers.
 #[derive(Debug)]
-struct Shared {
-    counts: Mutex<InFlightCounts>,
-    most: usize,
-    most_per_address: usize,
+pub(crate) struct InFlightLimit {
+    total: Arc<Semaphore>,
+    per_address: PerAddressLimit,
 }
 
-#[derive(Debug, Default)]
-struct InFlightCounts {
-    total: usize,
-    addresses: HashMap<IpAddr, usize, foldhash::fast::RandomState>,
-}
-
-/// One request's place, free again when dropped.
+/// Counts as one request in flight until it is dropped.
 #[derive(Debug)]
 pub(crate) struct InFlightPermit {
-    limit: InFlightLimit,
-    address: Option<IpAddr>,
+    _total: OwnedSemaphorePermit,
+    _address: Option<AddressPermit>,
 }
 
 impl InFlightLimit {
     pub(crate) fn new(bounds: &Bounds) -> Self {
-        Self(Arc::new(Shared {
-            counts: Mutex::default(),
-            most: bounds.in_flight,
-            most_per_address: bounds.in_flight_per_address,
-        }))
+        Self {
+            total: Arc::new(Semaphore::new(bounds.in_flight.min(Semaphore::MAX_PERMITS))),
+            per_address: PerAddressLimit::new(bounds.in_flight_per_address),
+        }
     }
 
-    /// A place for a request of a client, or none if there are too many.
+    /// Returns `None` if a limit is reached. Requests without a client address count towards the
+    /// total only.
     pub(crate) fn begin(&self, client: Option<IpAddr>) -> Option<InFlightPermit> {
-        let address = client.map(network);
-        let mut counts = self.0.counts.lock();
-        if counts.total >= self.0.most {
-            return None;
-        }
-        if let Some(address) = address {
-            let from_here = counts.addresses.entry(address).or_insert(0);
-            if *from_here >= self.0.most_per_address {
-                return None;
-            }
-            *from_here += 1;
-        }
-        counts.total += 1;
-        Some(InFlightPermit { limit: self.clone(), address })
-    }
-}
-
-impl Drop for InFlightPermit {
-    fn drop(&mut self) {
-        let mut counts = self.limit.0.counts.lock();
-        counts.total -= 1;
-        if let Some(address) = self.address
-            && let Some(from_here) = counts.addresses.get_mut(&address)
-        {
-            *from_here -= 1;
-            if *from_here == 0 {
-                counts.addresses.remove(&address);
-            }
-        }
+        let total = Arc::clone(&self.total).try_acquire_owned().ok()?;
+        let address = match client {
+            Some(client) => Some(self.per_address.acquire(client)?),
+            None => None,
+        };
+        Some(InFlightPermit { _total: total, _address: address })
     }
 }
 
@@ -81,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_are_bounded_and_come_back() {
+    fn permits_are_bounded_and_come_back() {
         let bounds = Bounds { in_flight: 3, in_flight_per_address: 2, ..Bounds::default() };
         let limit = InFlightLimit::new(&bounds);
         let from = |text: &str| limit.begin(Some(text.parse().unwrap()));
@@ -94,6 +60,6 @@ mod tests {
         drop(first);
         assert!(from("2001:db8::3").is_some());
         drop((second, third));
-        assert!(limit.0.counts.lock().addresses.is_empty());
+        assert_eq!(limit.total.available_permits(), 3);
     }
 }

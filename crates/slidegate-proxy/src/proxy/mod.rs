@@ -44,16 +44,16 @@ pub struct ReverseProxy {
 pub struct RequestOrigin {
     /// The peer that holds the connection. A Unix socket's peer has no address.
     pub peer: Option<IpAddr>,
-    /// The client that the request was sent for.
+    /// The client that sent the request, possibly through proxies.
     pub client: Option<IpAddr>,
-    /// Whether the peer may speak for clients, so that its forwarding headers are passed on.
+    /// Whether the peer is a trusted proxy, so that its forwarding headers are forwarded.
     pub is_trusted: bool,
-    /// Whether it came over TLS.
+    /// Whether the connection uses TLS.
     pub is_secure: bool,
 }
 
 impl ReverseProxy {
-    /// A proxy that calls `on_broken_body` whenever the body of a response ends before its end.
+    /// A proxy that calls `on_broken_body` whenever the body of a response ends early.
     pub fn new(config: ProxyConfig, on_broken_body: impl Fn() + Send + Sync + 'static) -> Self {
         let routes = Routes::new(&config, None);
         Self {
@@ -65,34 +65,34 @@ impl ReverseProxy {
         }
     }
 
-    /// Sends requests by other routes from now on. Servers that stay keep their connections.
+    /// Replaces the routes. Servers that remain keep their connections.
     pub fn reroute(&self, routes: &[RouteConfig]) {
         let before = self.routes.load();
         let config = ProxyConfig { routes: routes.to_vec(), ..self.config.clone() };
         self.routes.store(Arc::new(Routes::new(&config, Some(&before))));
     }
 
-    /// Removes headers that upstream may take for others, and protects those that the client must not
-    /// have removed on the way: forwarding headers, and `identity`. To be called before anything is
-    /// read from the headers, so that the handler and upstream see the same.
+    /// Removes headers that upstream could mistake for others, and prevents the client from removing
+    /// forwarding and `identity` headers through `Connection`. Call this before reading the headers,
+    /// so that the handler and upstream see the same.
     pub fn clean(&self, headers: &mut HeaderMap, identity: &[HeaderName]) {
         validate::clean(headers, self.config.headers, identity);
     }
 
-    /// Checks that a request can be read in one way only.
+    /// Checks that a request is unambiguous.
     pub fn validate<B>(&self, request: &Request<B>) -> Result<(), ProxyError> {
         validate::validate(request, self.config.headers)
     }
 
-    /// Forwards a request that a worker has received. A failure is answered with problem details. The
-    /// response has the [`UpstreamOutcome`] in its extensions.
+    /// Forwards a request that a worker has received. The response has
+    /// [`UpstreamOutcome::Answered`] in its extensions.
     pub async fn forward(
         &self,
         worker: usize,
         origin: RequestOrigin,
         paths: PathReading,
         request: Request<RequestBody>,
-    ) -> Response<ProxyBody> {
+    ) -> Result<Response<ProxyBody>, ProxyError> {
         Forward { proxy: self, worker, paths, origin }.call(request).await
     }
 }

@@ -1,4 +1,4 @@
-//! Connections to one upstream server.
+//! Connection pool of one upstream server.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -21,16 +21,16 @@ use crate::net::{IdleTimeout, RequestBody};
 #[derive(Debug)]
 pub(crate) struct Pool {
     idle: Mutex<IdleConnections>,
-    /// HTTP/2 has many requests on one connection.
+    /// HTTP/2 multiplexes all requests on one connection.
     shared: Mutex<Option<http2::SendRequest<RequestBody>>>,
-    most: usize,
+    max_idle: usize,
 }
 
 #[derive(Debug, Default)]
 struct IdleConnections {
-    /// The one used last is taken first, so that the others grow old and are closed.
+    /// LIFO: the most recently used connection is taken first, so that surplus ones expire.
     connections: VecDeque<IdleConnection>,
-    /// No connection is used twice until then.
+    /// No connection is reused before this instant.
     distrusted_until: Option<Instant>,
 }
 
@@ -40,20 +40,20 @@ struct IdleConnection {
     until: Instant,
 }
 
-/// Upstreams close connections that were idle for long, many after a minute and some after five
-/// seconds; one that was closed at the wrong moment costs a retry.
-const IDLE_FOR: Duration = Duration::from_secs(30);
+/// Many upstreams close idle connections after a minute, some after five seconds. A connection that
+/// closes while a request is sent costs a retry.
+const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// For how long connections to an upstream are not used twice after it has sent bytes on an idle
-/// one. If such bytes come a moment later, they are taken for the response to the next request.
-const DISTRUST: Duration = Duration::from_secs(60);
+/// How long connections to an upstream are not reused after it has sent bytes on an idle one. Such
+/// bytes would be taken for the response to the next request if they arrived later.
+const REUSE_PAUSE: Duration = Duration::from_secs(60);
 
 impl Pool {
-    pub(crate) fn new(most: usize) -> Self {
-        Self { idle: Mutex::default(), shared: Mutex::default(), most }
+    pub(crate) fn new(max_idle: usize) -> Self {
+        Self { idle: Mutex::default(), shared: Mutex::default(), max_idle }
     }
 
-    /// A connection that was in use before and is good for another request.
+    /// Takes an idle connection that is ready for another request.
     pub(crate) fn take(&self) -> Option<Box<Http1Connection>> {
         let now = Instant::now();
         let mut idle = self.idle.lock();
@@ -70,7 +70,7 @@ impl Pool {
 
     fn put(&self, connection: Box<Http1Connection>, idle_for: Duration) {
         let (mut idle, now) = (self.idle.lock(), Instant::now());
-        // Those that have been there longest.
+        // Drop expired and closed connections, oldest first.
         while let Some(oldest) = idle.connections.front_mut()
             && (now >= oldest.until || !oldest.connection.is_reusable())
         {
@@ -79,7 +79,7 @@ impl Pool {
             }
             idle.connections.pop_front();
         }
-        if idle.connections.len() < self.most && !idle_for.is_zero() && idle.is_trusted(now) {
+        if idle.connections.len() < self.max_idle && !idle_for.is_zero() && idle.is_trusted(now) {
             connection.meter.become_idle();
             idle.connections.push_back(IdleConnection { connection, until: now + idle_for });
         }
@@ -98,11 +98,11 @@ impl IdleConnections {
     fn distrust(&mut self, now: Instant) {
         if self.is_trusted(now) {
             tracing::warn!(
-                seconds = DISTRUST.as_secs(),
+                seconds = REUSE_PAUSE.as_secs(),
                 "upstream sent bytes on an idle connection; connections to it are not reused"
             );
         }
-        self.distrusted_until = Some(now + DISTRUST);
+        self.distrusted_until = Some(now + REUSE_PAUSE);
         self.connections.clear();
     }
 
@@ -112,13 +112,13 @@ impl IdleConnections {
 }
 
 /// An HTTP/1.1 connection to upstream. The request that waits for a response, or reads its body,
-/// polls the connection, so that no task and no channel is between client and upstream.
+/// polls the connection, so no task or channel is between client and upstream.
 pub(crate) struct Http1Connection {
     sender: SendRequest<RequestBody>,
     connection: Pin<Box<dyn Future<Output = hyper::Result<()>> + Send>>,
     has_ended: bool,
     pub(super) meter: Arc<Meter>,
-    /// For the responses of all requests, one after the other.
+    /// Response timeout, reused by successive requests.
     pub(super) timeout: IdleTimeout,
 }
 
@@ -132,7 +132,7 @@ impl Http1Connection {
         Self { sender, connection: Box::pin(connection), has_ended: false, meter, timeout }
     }
 
-    /// Sends a request. The connection has to be polled until the response comes.
+    /// Sends a request. The caller must poll the connection until the response arrives.
     pub(super) fn send(
         &mut self,
         request: Request<RequestBody>,
@@ -148,14 +148,13 @@ impl Http1Connection {
         }
     }
 
-    /// Whether it waits for a request. If upstream has closed it, or has sent what nobody asked
-    /// for, it never does.
+    /// Whether it is ready for a request: upstream has not closed it or sent unsolicited bytes.
     fn is_reusable(&mut self) -> bool {
         self.poll(&mut Context::from_waker(Waker::noop()));
         self.is_ready()
     }
 
-    /// Whether upstream has sent something on an idle connection.
+    /// Whether upstream has sent bytes on an idle connection.
     fn has_late_bytes(&self) -> bool {
         self.meter.read() > 0
     }
@@ -164,7 +163,7 @@ impl Http1Connection {
         !self.has_ended && self.sender.is_ready()
     }
 
-    /// Drives the connection until it has changed to another protocol.
+    /// Drives the connection until it is upgraded.
     pub(super) async fn upgraded(self) {
         if !self.has_ended {
             let _ = self.connection.await;
@@ -178,7 +177,7 @@ impl fmt::Debug for Http1Connection {
     }
 }
 
-/// A connection over which a response comes, and the pool that it goes back to.
+/// A connection with a response in progress, and the pool that it returns to.
 pub(crate) struct PooledConnection {
     connection: Option<Box<Http1Connection>>,
     pool: Arc<Pool>,
@@ -186,13 +185,14 @@ pub(crate) struct PooledConnection {
 }
 
 impl PooledConnection {
-    /// Upstream may have said for how long it keeps idle connections open.
+    /// `kept_for` is the keep-alive timeout that upstream announced.
     pub(crate) fn new(
         connection: Box<Http1Connection>,
         pool: Arc<Pool>,
         kept_for: Option<Duration>,
     ) -> Self {
-        let idle_for = kept_for.map_or(IDLE_FOR, |kept_for| kept_for.min(IDLE_FOR));
+        let idle_for =
+            kept_for.map_or(POOL_IDLE_TIMEOUT, |kept_for| kept_for.min(POOL_IDLE_TIMEOUT));
         Self { connection: Some(connection), pool, idle_for }
     }
 
@@ -202,13 +202,13 @@ impl PooledConnection {
         }
     }
 
-    /// Gives the connection back if it is free. Returns false if it still sends the request.
+    /// Returns the connection to the pool if it is idle. Returns false if it still sends the request.
     pub(super) fn finish(&mut self) -> bool {
         self.poll(&mut Context::from_waker(Waker::noop()));
         self.give_back()
     }
 
-    /// Ready when the request was sent and the connection given back, or has ended.
+    /// Ready once the request was sent and the connection is back in the pool, or has ended.
     pub(super) fn poll_rest(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.poll(cx);
         if self.give_back() { Poll::Ready(()) } else { Poll::Pending }

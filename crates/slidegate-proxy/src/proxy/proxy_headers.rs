@@ -1,5 +1,5 @@
-//! Headers on their way through: what was for one connection only is left out, and upstream is told
-//! where a request came from.
+//! Headers of forwarded messages: removes hop-by-hop headers, and adds forwarding headers with the
+//! origin of the request.
 
 use std::time::Duration;
 
@@ -16,22 +16,22 @@ const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host")
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 const X_REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
 
-/// Subtracted from the keep-alive timeout that upstream announces: a request that leaves in the last
-/// moment would arrive too late.
+/// Subtracted from the keep-alive timeout that upstream announces: a request sent just before it
+/// would arrive too late.
 const KEEP_ALIVE_SLACK: Duration = Duration::from_secs(1);
 
-/// The most names that `Connection` or `Trailer` can have: as many as a head can have fields. Each
-/// is looked up.
-const MAX_NAMES: usize = 100;
+/// Maximum names in `Connection` or `Trailer`, equal to the maximum number of header fields. Each
+/// name costs a lookup.
+const MAX_LISTED_NAMES: usize = 100;
 
-/// What upstream is told of a request beyond its own headers.
+/// The headers that the proxy adds to a request.
 #[derive(Debug)]
 pub(crate) struct ProxyHeaders {
     origin: RequestOrigin,
     host_rule: HostRule,
-    /// The host that the client asked for.
+    /// The host that the client requested.
     host: Option<HeaderValue>,
-    /// The protocol that the client wants to change to.
+    /// The protocol that the client wants to upgrade to.
     upgrade: Option<HeaderValue>,
 }
 
@@ -42,7 +42,7 @@ impl ProxyHeaders {
         upgrades: &[HeaderValue],
         head: &request::Parts,
     ) -> Self {
-        let (host, upgrade) = (asked_host(head), wanted_upgrade(head, upgrades));
+        let (host, upgrade) = (requested_host(head), requested_upgrade(head, upgrades));
         Self { origin, host_rule, host, upgrade }
     }
 
@@ -50,13 +50,13 @@ impl ProxyHeaders {
         self.upgrade.is_some()
     }
 
-    /// Makes a client's headers those that upstream is to have, but for its own name.
+    /// Turns a client's headers into those sent to upstream, except `Host`.
     pub(crate) fn apply(&self, head: &mut request::Parts) {
         let headers = &mut head.headers;
         let takes_trailers =
             tokens(headers, &header::TE).any(|t| t.eq_ignore_ascii_case("trailers"));
         remove_hop_by_hop(headers);
-        // The gateway itself asks the client for the body.
+        // hyper sends `100 Continue` to the client.
         headers.remove(header::EXPECT);
         if takes_trailers {
             headers.insert(header::TE, HeaderValue::from_static("trailers"));
@@ -77,7 +77,7 @@ impl ProxyHeaders {
 
     fn add_origin(&self, headers: &mut HeaderMap) {
         let RequestOrigin { peer, client, .. } = self.origin;
-        // Servers that prefer `Forwarded` would miss what a proxy in front says in the others.
+        // Servers that prefer `Forwarded` would ignore the `X-Forwarded-*` headers of a proxy in front.
         let is_forwarded = headers.contains_key(header::FORWARDED)
             || ![X_FORWARDED_FOR, X_FORWARDED_HOST, X_FORWARDED_PROTO, X_REAL_IP]
                 .iter()
@@ -109,22 +109,22 @@ impl ProxyHeaders {
 
     /// Addresses a request to a server, in the version that it speaks.
     pub(crate) fn address(&self, head: &mut request::Parts, server: &Upstream) {
-        let asked = self.host.as_ref().filter(|_| self.host_rule == HostRule::Keep);
+        let requested = self.host.as_ref().filter(|_| self.host_rule == HostRule::Keep);
         let own = || HeaderValue::try_from(server.authority.as_str());
         let path = head.uri.path_and_query().cloned();
         let path = path.unwrap_or_else(|| PathAndQuery::from_static("/"));
         if !server.http2 {
             head.version = Version::HTTP_11;
             head.uri = Uri::from(path);
-            if let Some(host) = asked.cloned().or_else(|| own().ok()) {
+            if let Some(host) = requested.cloned().or_else(|| own().ok()) {
                 head.headers.insert(header::HOST, host);
             }
             return;
         }
-        let asked = asked.and_then(|host| Authority::try_from(host.as_bytes()).ok());
+        let requested = requested.and_then(|host| Authority::try_from(host.as_bytes()).ok());
         let mut target = http::uri::Parts::default();
         target.scheme = Some(server.scheme.clone());
-        target.authority = Some(asked.unwrap_or_else(|| server.authority.clone()));
+        target.authority = Some(requested.unwrap_or_else(|| server.authority.clone()));
         target.path_and_query = Some(path);
         head.version = Version::HTTP_2;
         head.uri = Uri::from_parts(target).expect("a scheme, an authority and a path");
@@ -134,15 +134,15 @@ impl ProxyHeaders {
     }
 }
 
-/// What upstream's headers say about its connection.
+/// The connection properties in upstream's response headers.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct ResponseFraming {
-    /// For how long upstream keeps the connection open when it is idle. Zero if it should not be
-    /// used again.
+    /// How long upstream keeps the idle connection open. Zero if the connection should not be
+    /// reused.
     pub(crate) kept_for: Option<Duration>,
 }
 
-/// Makes upstream's headers those that the client is to have. The error says what is ambiguous.
+/// Turns upstream's headers into those sent to the client. The error describes an ambiguity.
 pub(crate) fn clean_response(headers: &mut HeaderMap) -> Result<ResponseFraming, &'static str> {
     let mut framing = ResponseFraming::default();
     if let Some(keep_alive) = headers.get("keep-alive") {
@@ -154,9 +154,9 @@ pub(crate) fn clean_response(headers: &mut HeaderMap) -> Result<ResponseFraming,
     if let Some(coding) = headers.get(header::TRANSFER_ENCODING) {
         let is_one = headers.get_all(header::TRANSFER_ENCODING).iter().nth(1).is_none();
         if !is_one || !coding.as_bytes().eq_ignore_ascii_case(b"chunked") {
-            return Err("its response is coded in another way than in chunks");
+            return Err("transfer coding of the response is not chunked");
         }
-        // Chunks win, but who sends both may mean the other.
+        // Chunked wins, but an upstream that sends both may have meant the length.
         if headers.remove(header::CONTENT_LENGTH).is_some() {
             framing.kept_for = Some(Duration::ZERO);
         }
@@ -164,19 +164,19 @@ pub(crate) fn clean_response(headers: &mut HeaderMap) -> Result<ResponseFraming,
     if headers.get_all(header::CONTENT_LENGTH).iter().nth(1).is_some()
         && let Some(length) = headers.get(header::CONTENT_LENGTH).cloned()
     {
-        // They are the same, or hyper had refused them.
+        // The values are equal: hyper rejects differing ones.
         headers.insert(header::CONTENT_LENGTH, length);
     }
     remove_hop_by_hop(headers);
     Ok(framing)
 }
 
-/// Removes what was for one connection only.
+/// Removes hop-by-hop headers.
 fn remove_hop_by_hop(headers: &mut HeaderMap) {
     if headers.contains_key(header::CONNECTION) {
         let named: Vec<HeaderName> = tokens(headers, &header::CONNECTION)
             .filter_map(|token| token.parse().ok())
-            // These are never for one connection, whatever somebody says.
+            // `Connection` must not remove these.
             .filter(|name| ![header::HOST, header::CONTENT_LENGTH].contains(name))
             .collect();
         for name in named {
@@ -186,7 +186,7 @@ fn remove_hop_by_hop(headers: &mut HeaderMap) {
     remove_where(headers, is_hop_by_hop);
 }
 
-/// Whether a field is for one connection only, whether `Connection` names it or not.
+/// Whether a field is always hop-by-hop, even if `Connection` does not name it.
 fn is_hop_by_hop(name: &str) -> bool {
     matches!(
         name,
@@ -202,7 +202,7 @@ fn is_hop_by_hop(name: &str) -> bool {
     )
 }
 
-/// Removes all fields of such names, of which there are seldom any.
+/// Removes all fields whose name matches. Usually there are none.
 pub(super) fn remove_where(headers: &mut HeaderMap, is_removed: impl Fn(&str) -> bool) {
     if headers.keys().any(|name| is_removed(name.as_str())) {
         let names = headers.keys().filter(|name| is_removed(name.as_str()));
@@ -212,7 +212,7 @@ pub(super) fn remove_where(headers: &mut HeaderMap, is_removed: impl Fn(&str) ->
     }
 }
 
-/// Whether a field says where a request came from, at least to servers that read an underscore as a
+/// Whether a field claims the origin of a request, also to servers that read an underscore as a
 /// hyphen.
 pub(super) fn is_claim(name: &str) -> bool {
     let claims =
@@ -220,13 +220,13 @@ pub(super) fn is_claim(name: &str) -> bool {
     claims.iter().any(|claim| hyphened_is(name, claim))
 }
 
-/// Whether a name is this one to servers that read an underscore as a hyphen.
+/// Whether a name equals `hyphened` to servers that read an underscore as a hyphen.
 pub(super) fn hyphened_is(name: &str, hyphened: &str) -> bool {
     let read = |byte: u8| if byte == b'_' { b'-' } else { byte };
     name.len() == hyphened.len() && hyphened.bytes().eq(name.bytes().map(read))
 }
 
-/// Makes one field of all of a name, and adds an element to it.
+/// Joins all fields of a name into one and appends an element.
 fn join(headers: &mut HeaderMap, name: &HeaderName, element: Option<String>, separator: &str) {
     let lines = headers.get_all(name).iter().map(HeaderValue::as_bytes);
     let mut lines = lines.filter(|line| !line.is_empty()).peekable();
@@ -260,26 +260,27 @@ pub(super) fn tokens<'h>(
     headers.get_all(name).into_iter().flat_map(words)
 }
 
-/// Whether a list header has more names than there can be a use for.
+/// Whether a list header exceeds `MAX_LISTED_NAMES`.
 pub(super) fn has_too_many_names(headers: &HeaderMap, name: &HeaderName) -> bool {
-    tokens(headers, name).nth(MAX_NAMES).is_some()
+    tokens(headers, name).nth(MAX_LISTED_NAMES).is_some()
 }
 
-/// The host that the client asked for.
-fn asked_host(head: &request::Parts) -> Option<HeaderValue> {
+/// The host that the client requested.
+fn requested_host(head: &request::Parts) -> Option<HeaderValue> {
     match head.uri.authority() {
         Some(authority) => HeaderValue::try_from(authority.as_str()).ok(),
         None => head.headers.get(header::HOST).filter(|host| !host.is_empty()).cloned(),
     }
 }
 
-/// The protocol that a request wants to upgrade to, if it is one of those that are forwarded.
-fn wanted_upgrade(head: &request::Parts, upgrades: &[HeaderValue]) -> Option<HeaderValue> {
-    let asked = head.version == Version::HTTP_11
+/// The protocol that a request wants to upgrade to, if the proxy forwards it.
+fn requested_upgrade(head: &request::Parts, upgrades: &[HeaderValue]) -> Option<HeaderValue> {
+    let is_upgrade = head.version == Version::HTTP_11
         && tokens(&head.headers, &header::CONNECTION).any(|t| t.eq_ignore_ascii_case("upgrade"));
-    let wanted = asked.then(|| head.headers.get(header::UPGRADE)).flatten()?;
-    let is_wanted = |known: &&HeaderValue| known.as_bytes().eq_ignore_ascii_case(wanted.as_bytes());
-    upgrades.iter().find(is_wanted).cloned()
+    let requested = is_upgrade.then(|| head.headers.get(header::UPGRADE)).flatten()?;
+    let is_requested =
+        |known: &&HeaderValue| known.as_bytes().eq_ignore_ascii_case(requested.as_bytes());
+    upgrades.iter().find(is_requested).cloned()
 }
 
 fn quotable(host: &HeaderValue) -> Option<&str> {

@@ -1,4 +1,4 @@
-//! Which upstream a path belongs to.
+//! Routes from path prefixes to upstream servers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -19,7 +19,7 @@ pub(crate) struct Route {
 }
 
 impl Routes {
-    /// Servers that were there before keep their connections and what is known of their health.
+    /// Servers that are also in `before` keep their connections and health.
     pub(crate) fn new(config: &ProxyConfig, before: Option<&Self>) -> Self {
         let (workers, max_idle) = (config.workers, config.bounds.idle_upstream);
         let known = |uri: &http::Uri, http2| {
@@ -60,9 +60,9 @@ impl Route {
             several => self.turn.fetch_add(1, Ordering::Relaxed) % several,
         };
         let in_turn = move || self.servers[turn..].iter().chain(&self.servers[..turn]);
-        let well = in_turn().filter(|server| server.is_healthy());
-        // Rather one that may be down than none.
-        well.chain(in_turn().filter(|server| !server.is_healthy()))
+        let healthy = in_turn().filter(|server| server.is_healthy());
+        // A server that may be down is better than none.
+        healthy.chain(in_turn().filter(|server| !server.is_healthy()))
     }
 }
 
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_prefix_wins_by_whole_segments() {
+    fn longest_prefix_wins_by_whole_segments() {
         let routes = routes(&["/", "/api", "/api/v2/"]);
         let found = |path| routes.find(path).map(|route| route.prefix.as_str());
         assert_eq!(found("/"), Some(""));

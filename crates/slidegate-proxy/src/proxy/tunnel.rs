@@ -1,25 +1,26 @@
-//! Connections that have changed to another protocol, such as WebSocket: bytes, both ways.
+//! Upgraded connections, such as WebSocket: copies bytes in both directions.
 
-use std::io;
 use std::time::Duration;
 
 use http::{HeaderValue, Response, header};
 use hyper::body::Incoming;
-use hyper::upgrade::{OnUpgrade, Upgraded};
+use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, split};
+use tokio::io::{AsyncRead, AsyncWrite, copy_bidirectional_with_sizes};
 use tokio::time::{Instant, sleep_until};
+use tokio_util::io::InspectReader;
 
 use super::body::ProxyBody;
 use super::in_flight::InFlightPermit;
 use super::pool::Http1Connection;
 use super::proxy_headers;
 
+/// Per direction.
 const BUFFER_BYTES: usize = 16 * 1024;
 
-/// Passes the switching response on and joins both sides once the client has switched. The client's
-/// stream keeps its slot among the connections, so that draining waits for tunnels too.
+/// Forwards the 101 response, and joins both sides once the client has upgraded. The client's stream
+/// keeps its connection slot, so draining waits for tunnels too.
 pub(crate) fn open(
     client: OnUpgrade,
     mut response: Response<Incoming>,
@@ -32,7 +33,7 @@ pub(crate) fn open(
         let (client, upstream, ()) = tokio::join!(client, upstream, connection.upgraded());
         drop(permit);
         if let (Ok(client), Ok(upstream)) = (client, upstream) {
-            join(client, upstream, idle).await;
+            join(TokioIo::new(client), TokioIo::new(upstream), idle).await;
         }
     });
     let upgrade = response.headers().get(header::UPGRADE).cloned();
@@ -47,15 +48,16 @@ pub(crate) fn open(
     response
 }
 
-/// Passes bytes both ways until both sides have ended, one breaks off, or nothing has passed for as
-/// long as the idle timeout.
-async fn join(client: Upgraded, upstream: Upgraded, idle: Duration) {
-    let (client_reader, client_writer) = split(TokioIo::new(client));
-    let (upstream_reader, upstream_writer) = split(TokioIo::new(upstream));
-    let last = Mutex::new(Instant::now());
-    let idled = async {
+/// Copies bytes in both directions until both sides have ended, one fails, or neither has sent
+/// anything for the idle timeout.
+async fn join<S: AsyncRead + AsyncWrite + Unpin>(client: S, upstream: S, idle: Duration) {
+    let last_read = Mutex::new(Instant::now());
+    let record = |_: &[u8]| *last_read.lock() = Instant::now();
+    let mut client = InspectReader::new(client, record);
+    let mut upstream = InspectReader::new(upstream, record);
+    let idle_timeout = async {
         loop {
-            let deadline = *last.lock() + idle;
+            let deadline = *last_read.lock() + idle;
             if deadline <= Instant::now() {
                 return;
             }
@@ -63,30 +65,46 @@ async fn join(client: Upgraded, upstream: Upgraded, idle: Duration) {
         }
     };
     tokio::select! {
-        // Whichever side breaks off, the other is closed too.
-        _ = async {
-            tokio::try_join!(
-                copy(client_reader, upstream_writer, &last),
-                copy(upstream_reader, client_writer, &last),
-            )
-        } => {}
-        () = idled => {}
+        _ = copy_bidirectional_with_sizes(&mut client, &mut upstream, BUFFER_BYTES, BUFFER_BYTES) => {}
+        () = idle_timeout => {}
     }
 }
 
-async fn copy(
-    mut from: impl AsyncRead + Unpin,
-    mut to: impl AsyncWrite + Unpin,
-    last: &Mutex<Instant>,
-) -> io::Result<()> {
-    let mut buffer = vec![0; BUFFER_BYTES];
-    loop {
-        let length = from.read(&mut buffer).await?;
-        *last.lock() = Instant::now();
-        if length == 0 {
-            return to.shutdown().await;
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
+
+    use super::*;
+
+    const IDLE: Duration = Duration::from_secs(10);
+
+    #[tokio::test(start_paused = true)]
+    async fn bytes_of_either_side_keep_it_open() {
+        let ((mut client, gateway), (gateway_out, mut upstream)) = (duplex(64), duplex(64));
+        let tunnel = tokio::spawn(join(gateway, gateway_out, IDLE));
+        let began = Instant::now();
+        for _ in 0..5 {
+            tokio::time::sleep(IDLE * 9 / 10).await;
+            client.write_all(b"x").await.unwrap();
+            assert_eq!(upstream.read_u8().await.unwrap(), b'x');
         }
-        to.write_all(&buffer[..length]).await?;
-        to.flush().await?;
+        tunnel.await.unwrap();
+        assert_eq!(began.elapsed(), IDLE * 45 / 10 + IDLE);
+        assert_eq!(client.read(&mut [0]).await.unwrap(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_side_that_has_ended_still_receives() {
+        let ((mut client, gateway), (gateway_out, mut upstream)) = (duplex(64), duplex(64));
+        let tunnel = tokio::spawn(join(gateway, gateway_out, IDLE));
+        client.write_all(b"question").await.unwrap();
+        client.shutdown().await.unwrap();
+        let mut received = String::new();
+        upstream.read_to_string(&mut received).await.unwrap();
+        upstream.write_all(b"answer").await.unwrap();
+        drop(upstream);
+        client.read_to_string(&mut received).await.unwrap();
+        assert_eq!(received, "questionanswer");
+        tunnel.await.unwrap();
     }
 }

@@ -1,4 +1,4 @@
-//! The stream of a connection to upstream, which counts what upstream sends before its response.
+//! The stream of an upstream connection, which counts the bytes received before a response.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -10,9 +10,9 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::net::BoxIo;
 
-/// What is read of a connection before a response begins: informational responses and the head.
-/// hyper reads up to 256 KiB at once and a little of the body before it reports the head, so this is
-/// no bound of the head itself.
+/// Maximum bytes read before a response starts: informational responses and the head. hyper reads up
+/// to 256 KiB at once, including part of the body, before it reports the head, so this does not
+/// limit the head itself.
 const MAX_BYTES_BEFORE_RESPONSE: usize = 1024 * 1024;
 
 /// The stream of a connection to upstream.
@@ -21,32 +21,32 @@ pub(crate) struct UpstreamStream {
     meter: Arc<Meter>,
 }
 
-/// What the stream of a connection has read since its state last changed.
+/// Counts the bytes read since the state of a connection last changed.
 #[derive(Debug, Default)]
 pub(crate) struct Meter {
     read: AtomicUsize,
     /// `usize::MAX` while a response's body is read.
-    most: AtomicUsize,
+    max_read: AtomicUsize,
 }
 
 impl Meter {
-    /// A request is sent: upstream may send its head, and informational responses before it.
+    /// Called when a request is sent. Upstream may send informational responses and a head.
     pub(crate) fn await_response(&self) {
         self.read.store(0, Ordering::Relaxed);
-        self.most.store(MAX_BYTES_BEFORE_RESPONSE, Ordering::Relaxed);
+        self.max_read.store(MAX_BYTES_BEFORE_RESPONSE, Ordering::Relaxed);
     }
 
-    /// The response has begun: its body has no bound.
+    /// Called when the response has started. Its body is not limited.
     pub(crate) fn begin_response(&self) {
-        self.most.store(usize::MAX, Ordering::Relaxed);
+        self.max_read.store(usize::MAX, Ordering::Relaxed);
     }
 
-    /// The response has ended: upstream has nothing to send before the next request.
+    /// Called when the response has ended. Upstream should not send before the next request.
     pub(crate) fn become_idle(&self) {
         self.read.store(0, Ordering::Relaxed);
     }
 
-    /// The bytes that were read since.
+    /// The bytes read since then.
     pub(crate) fn read(&self) -> usize {
         self.read.load(Ordering::Relaxed)
     }
@@ -66,8 +66,8 @@ impl AsyncRead for UpstreamStream {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        if self.meter.read() > self.meter.most.load(Ordering::Relaxed) {
-            let error = "too many informational responses, or a head that is too large";
+        if self.meter.read() > self.meter.max_read.load(Ordering::Relaxed) {
+            let error = "too many informational responses, or response head too large";
             return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, error)));
         }
         let filled = buffer.filled().len();

@@ -1,9 +1,8 @@
-//! Requests that cannot be read in one way only are refused before anything is counted.
+//! Refuses ambiguous requests before they are counted.
 //!
-//! Where a body ends is not among the questions: hyper reads it and refuses what is malformed, drops
-//! a length beside chunks and ends the connection, and frames the body anew for upstream, so that
-//! nothing can hide between two requests. But a transfer coding other than chunks would be lost on
-//! the way.
+//! Body framing needs no check here: hyper rejects a malformed body, drops `Content-Length` beside
+//! chunked and closes the connection, and frames the body again for upstream, so nothing can be
+//! smuggled between two requests. But a transfer coding other than chunked would be lost.
 
 use http::{
     HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, Version, header, uri::Authority,
@@ -13,9 +12,8 @@ use super::error::ProxyError;
 use super::proxy_headers::{has_too_many_names, hyphened_is, is_claim, remove_where, tokens};
 use crate::HeaderRules;
 
-/// Removes headers that upstream may take for others, and the client's say about headers that are
-/// not the client's: those that name a request's origin and user, which a proxy in
-/// front may have set.
+/// Removes headers that upstream could mistake for others, and removes protected names from
+/// `Connection`: headers with a request's origin or user, which a proxy in front may have set.
 pub(crate) fn clean(headers: &mut HeaderMap, rules: HeaderRules, identity: &[HeaderName]) {
     remove_where(headers, |name| name.contains('_') && (!rules.underscores || is_framing(name)));
     if headers.contains_key(header::CONNECTION) {
@@ -28,7 +26,7 @@ fn is_framing(name: &str) -> bool {
     hyphened_is(name, "transfer-encoding") || hyphened_is(name, "content-length")
 }
 
-/// Takes the names of protected headers out of `Connection`, which would have them removed.
+/// Removes the names of protected headers from `Connection`, which would remove the headers.
 fn keep_from_connection(headers: &mut HeaderMap, identity: &[HeaderName]) {
     let is_protected = |token: &str| {
         let Ok(name) = token.parse::<HeaderName>() else { return false };
@@ -37,7 +35,7 @@ fn keep_from_connection(headers: &mut HeaderMap, identity: &[HeaderName]) {
             || ["cf-connecting-ip", "x-api-key", "authorization"].contains(&name.as_str())
             || identity.contains(&name)
     };
-    // Too many are refused anyway.
+    // `validate` refuses a request with too many names.
     if has_too_many_names(headers, &header::CONNECTION)
         || !tokens(headers, &header::CONNECTION).any(is_protected)
     {
@@ -51,10 +49,10 @@ fn keep_from_connection(headers: &mut HeaderMap, identity: &[HeaderName]) {
     }
 }
 
-/// Checks that a request can be read in one way only.
+/// Checks that a request is unambiguous.
 pub(crate) fn validate<B>(request: &Request<B>, rules: HeaderRules) -> Result<(), ProxyError> {
     if *request.method() == Method::CONNECT {
-        return Err(ProxyError::NoTunnels);
+        return Err(ProxyError::ConnectNotAllowed);
     }
     if rules.refuse_overrides {
         validate_overrides(request)?;
@@ -67,8 +65,8 @@ pub(crate) fn validate<B>(request: &Request<B>, rules: HeaderRules) -> Result<()
         .map_err(ProxyError::BadRequest)
 }
 
-/// The headers by which frameworks let a client ask for another method or path than it sent.
-const OVERRIDES: [&str; 5] = [
+/// Headers with which frameworks let a client override the method or path.
+const OVERRIDE_HEADERS: [&str; 5] = [
     "x-original-url",
     "x-rewrite-url",
     "x-http-method-override",
@@ -79,11 +77,11 @@ const OVERRIDES: [&str; 5] = [
 fn validate_overrides<B>(request: &Request<B>) -> Result<(), ProxyError> {
     let method = request.method().as_str();
     if method.eq_ignore_ascii_case("TRACE") || method.eq_ignore_ascii_case("TRACK") {
-        return Err(ProxyError::NoTrace);
+        return Err(ProxyError::TraceNotAllowed);
     }
     let is_override =
-        |name: &HeaderName| OVERRIDES.iter().any(|known| hyphened_is(name.as_str(), known));
-    let why = "The request has a header that asks for another method or path.";
+        |name: &HeaderName| OVERRIDE_HEADERS.iter().any(|known| hyphened_is(name.as_str(), known));
+    let why = "The request has a header that overrides its method or path.";
     reject_if(request.headers().keys().any(is_override), why).map_err(ProxyError::BadRequest)
 }
 
@@ -91,7 +89,7 @@ fn reject_if(condition: bool, why: &'static str) -> Result<(), &'static str> {
     if condition { Err(why) } else { Ok(()) }
 }
 
-/// What the headers say of the host and the body, found in one go.
+/// The headers about host and body, found in one pass.
 #[derive(Default)]
 struct FramingFields<'h> {
     host: Option<&'h HeaderValue>,
@@ -120,7 +118,7 @@ impl<'h> FramingFields<'h> {
 fn validate_framing(fields: &FramingFields<'_>) -> Result<(), &'static str> {
     let Some(coding) = fields.coding else { return Ok(()) };
     let is_chunked = coding.as_bytes().eq_ignore_ascii_case(b"chunked");
-    let why = "The request's body is coded in another way than in chunks.";
+    let why = "The request's transfer coding is not chunked.";
     reject_if(fields.has_several_codings || !is_chunked, why)
 }
 
@@ -133,8 +131,8 @@ fn validate_names(fields: &FramingFields<'_>, headers: &HeaderMap) -> Result<(),
 
 fn validate_target(uri: &Uri) -> Result<(), &'static str> {
     let Some(authority) = uri.authority() else { return Ok(()) };
-    reject_if(uri.scheme().is_none(), "The request's target is no path.")?;
-    reject_if(authority.as_str().contains('@'), "The request's target has a user in it.")
+    reject_if(uri.scheme().is_none(), "Invalid request target.")?;
+    reject_if(authority.as_str().contains('@'), "The request's target contains user information.")
 }
 
 fn validate_host(
@@ -144,17 +142,20 @@ fn validate_host(
 ) -> Result<(), &'static str> {
     reject_if(fields.has_several_hosts, "The request has more than one Host.")?;
     if let Some(host) = fields.host {
-        // Some clients send an empty one, which HTTP allows.
+        // HTTP allows an empty Host, and some clients send one.
         let is_malformed = !host.is_empty() && Authority::try_from(host.as_bytes()).is_err();
         reject_if(is_malformed, "Invalid Host header.")?;
-        reject_if(host.as_bytes().contains(&b'@'), "The request's Host has a user in it.")?;
+        reject_if(
+            host.as_bytes().contains(&b'@'),
+            "The request's Host contains user information.",
+        )?;
     }
     match (fields.host, uri.authority()) {
         (None, None) => reject_if(version == Version::HTTP_11, "The request has no Host."),
-        // HTTP/1.1 lets the target win; with HTTP/2, honest clients never send two that differ.
+        // In HTTP/1.1 the target wins; in HTTP/2, legitimate clients never send differing ones.
         (Some(host), Some(authority)) if version == Version::HTTP_2 => {
             let is_same = host.as_bytes().eq_ignore_ascii_case(authority.as_str().as_bytes());
-            reject_if(!is_same, "The request's Host is not its authority.")
+            reject_if(!is_same, "The request's Host differs from its authority.")
         }
         _ => Ok(()),
     }
@@ -169,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_plain_passes() {
+    fn plain_requests_are_valid() {
         for host in ["example.com", "example.com:8080", "[::1]:80", ""] {
             let request = Request::get("/").header("host", host);
             assert_eq!(validated(request), Ok(()), "{host}");
@@ -195,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_two_meanings_does_not() {
+    fn requests_with_two_meanings_are_invalid() {
         let bad = |request| matches!(validated(request), Err(ProxyError::BadRequest(_)));
         assert!(bad(Request::get("/")));
         assert!(bad(Request::get("/").header("host", "a").header("host", "b")));
@@ -216,6 +217,6 @@ mod tests {
             assert!(!bad(request(100)) && bad(request(101)), "{list}");
             assert!(bad(request(100).header(list, "y")), "{list} on two lines");
         }
-        assert_eq!(validated(Request::connect("a:80")), Err(ProxyError::NoTunnels));
+        assert_eq!(validated(Request::connect("a:80")), Err(ProxyError::ConnectNotAllowed));
     }
 }

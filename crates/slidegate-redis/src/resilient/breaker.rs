@@ -10,13 +10,13 @@ pub enum BreakerState {
     /// Redis decides.
     #[default]
     Closed,
-    /// Redis has failed too often in a row and is only probed; no request waits for that.
+    /// Redis has failed too often in a row. Only the recovery task probes it; no request waits.
     Open,
-    /// Redis is back, and what was admitted without it is being replayed.
+    /// Redis responds again, and the journal is being replayed.
     Recovering,
 }
 
-/// Counts failures in a row and opens when there are too many.
+/// Counts consecutive failures and opens when there are too many.
 #[derive(Debug)]
 pub(crate) struct Breaker {
     /// And how many calls in a row have failed.
@@ -52,19 +52,18 @@ impl Breaker {
         opens
     }
 
-    /// Changes the state; failures are counted anew.
+    /// Changes the state and resets the failure count.
     pub(crate) fn set(&self, state: BreakerState) {
         *self.state.lock() = (state, 0);
     }
 }
 
-const FIRST_PROBE: Duration = Duration::from_millis(100);
-const LONGEST_PROBE: Duration = Duration::from_secs(3);
+const MIN_PROBE_DELAY: Duration = Duration::from_millis(100);
+const MAX_PROBE_DELAY: Duration = Duration::from_secs(3);
 
-/// How long to wait for the next probe after so many waits: each time twice as long, up to a bound,
-/// with jitter.
+/// The delay before the next probe: exponential backoff up to `MAX_PROBE_DELAY`, with jitter.
 pub(crate) fn probe_wait(waits: u32) -> Duration {
-    let longest = FIRST_PROBE.saturating_mul(2_u32.saturating_pow(waits)).min(LONGEST_PROBE);
+    let longest = MIN_PROBE_DELAY.saturating_mul(2_u32.saturating_pow(waits)).min(MAX_PROBE_DELAY);
     longest.mul_f64(0.5 + fastrand::f64() / 2.0)
 }
 
@@ -73,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn failures_in_a_row_open_it_and_a_success_in_between_does_not() {
+    fn failures_in_a_row_open_a_breaker_unless_a_success_is_between() {
         let breaker = Breaker::new(3);
         assert!(!breaker.failed());
         assert!(!breaker.failed());
@@ -93,9 +92,9 @@ mod tests {
     #[test]
     fn waits_grow_to_a_bound_and_differ() {
         let waits: Vec<Duration> = (0..20).chain([u32::MAX]).map(probe_wait).collect();
-        assert!(waits[0] >= FIRST_PROBE / 2 && waits[0] <= FIRST_PROBE);
-        assert!(waits.iter().all(|wait| *wait <= LONGEST_PROBE));
-        assert!(waits[10..].iter().all(|wait| *wait >= LONGEST_PROBE / 2));
+        assert!(waits[0] >= MIN_PROBE_DELAY / 2 && waits[0] <= MIN_PROBE_DELAY);
+        assert!(waits.iter().all(|wait| *wait <= MAX_PROBE_DELAY));
+        assert!(waits[10..].iter().all(|wait| *wait >= MAX_PROBE_DELAY / 2));
         assert!(waits[10..].windows(2).any(|pair| pair[0] != pair[1]), "they are not in step");
     }
 }

@@ -1,4 +1,4 @@
-//! Making a resilient store.
+//! Builder of a resilient store.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use super::local::LocalLedgers;
 use super::{LocalShare, ResilientInner, ResilientStore};
 use crate::store::RedisStore;
 
-/// Makes a [`ResilientStore`].
+/// Builds a [`ResilientStore`].
 #[must_use]
 pub struct ResilientStoreBuilder {
     redis: RedisStore,
@@ -26,53 +26,53 @@ pub struct ResilientStoreBuilder {
     clock: Arc<dyn Clock>,
 }
 
-/// More than a hiccup, and reached within one deadline where there is traffic.
-const OPENS_AFTER: u32 = 5;
-/// What a deadline of 50 ms allows at 40,000 calls a second, twice over.
+/// More than a transient error, and reached within one deadline under load.
+const FAILURES_UNTIL_OPEN: u32 = 5;
+/// Twice the calls in flight at 40,000 calls per second with a deadline of 50 ms.
 const MAX_IN_FLIGHT: usize = 4096;
-const CAPACITY: usize = 1_000_000;
+const DEFAULT_CAPACITY: usize = 1_000_000;
 
 impl ResilientStoreBuilder {
     pub(crate) fn new(redis: RedisStore) -> Self {
         Self {
             redis,
             share: LocalShare::WHOLE,
-            opens_after: OPENS_AFTER,
+            opens_after: FAILURES_UNTIL_OPEN,
             most_in_flight: MAX_IN_FLIGHT,
-            capacity: CAPACITY,
+            capacity: DEFAULT_CAPACITY,
             clock: Arc::new(SystemClock::new()),
         }
     }
 
-    /// How much of each quota this process may admit while Redis cannot be asked: all of it unless
-    /// said otherwise. With one of `n` in each of `n` processes, what they admit by themselves stays
-    /// within one quota.
+    /// Sets the part of each quota that this process admits while Redis is unavailable. The default
+    /// is the whole quota. With a share of `1/n` in each of `n` processes, they stay within one
+    /// quota together.
     pub fn share(self, share: LocalShare) -> Self {
         Self { share, ..self }
     }
 
-    /// How many failures in a row open the breaker: 5 unless said otherwise, at least 1.
+    /// Sets how many consecutive failures open the breaker: 5 by default, at least 1.
     pub fn opens_after(self, failures: u32) -> Self {
         Self { opens_after: failures.max(1), ..self }
     }
 
-    /// How many calls may be in flight at once: 4096 unless said otherwise. Others are decided
+    /// Sets the maximum number of calls in flight: 4096 by default. Further calls are decided
     /// without Redis.
     pub fn most_in_flight(self, calls: usize) -> Self {
         Self { most_in_flight: calls, ..self }
     }
 
-    /// How many accounts this process knows of by itself: a million unless said otherwise.
+    /// Sets the capacity of the local ledgers in accounts: a million by default.
     pub fn capacity(self, accounts: usize) -> Self {
         Self { capacity: accounts, ..self }
     }
 
-    /// Sets the clock of what this process keeps by itself, for tests.
+    /// Sets the clock of the local ledgers, for tests.
     pub fn clock(self, clock: impl Clock) -> Self {
         Self { clock: Arc::new(clock), ..self }
     }
 
-    /// Makes the store. Nothing is connected until the first call.
+    /// Builds the store. It connects on the first call.
     pub fn build(self) -> ResilientStore {
         ResilientStore(Arc::new(ResilientInner {
             breaker: Breaker::new(self.opens_after),

@@ -1,4 +1,4 @@
-//! Denials that stay true for a time, answered again without Redis.
+//! A cache of denials, which answers repeated requests without Redis.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
@@ -11,15 +11,15 @@ use slidegate::{Standing, Timestamp};
 
 use crate::owned::OwnedCharge;
 
-/// Requests that were denied, or are bound to be, and their answers.
+/// Requests that are certain to be denied, and their receipts.
 ///
-/// A denied request is denied again until a unit leaves one of its windows. It is kept for that
-/// long, and for a second at most, so that a reset in another process is seen. It is kept for the
-/// same accounts, quotas and costs only: another cost would have to wait for another time.
+/// A denied request is denied again until a unit leaves one of its windows. It is cached until then,
+/// but at most one second, so that a reset in another process takes effect. An entry applies only to
+/// the same accounts, quotas and costs: another cost has another `retry_after`.
 pub(crate) struct DenialCache {
     shards: [Mutex<DenialShard>; SHARDS],
-    /// How often accounts were forgotten, by their hash. A denial holds while those of its accounts
-    /// have not moved; two accounts that share a counter only lose a denial too many.
+    /// Invalidation counters, by account hash. A denial is valid while the counters of its accounts
+    /// are unchanged; accounts that share a counter only lose an entry early.
     forgotten: Box<[AtomicU64]>,
     hasher: RandomState,
 }
@@ -34,20 +34,20 @@ struct CachedDenial {
     charges: Box<[OwnedCharge]>,
     receipt: Receipt,
     generation: u64,
-    /// When the answer came.
+    /// When the reply arrived.
     since: Timestamp,
     until: Timestamp,
 }
 
 const SHARDS: usize = 16;
-/// With some hundred bytes each, all together stay below 40 MB.
+/// At a few hundred bytes each, all entries stay below 40 MB.
 const MAX_IN_SHARD: usize = 4096;
 const COUNTERS: usize = 4096;
-const LONGEST: Duration = Duration::from_secs(1);
-/// A full shard looks for denials that are over this often.
-const SWEEP_EVERY: Duration = Duration::from_millis(100);
+const MAX_CACHE_TIME: Duration = Duration::from_secs(1);
+/// Minimum interval between searches of a full shard for expired entries.
+const SWEEP_INTERVAL: Duration = Duration::from_millis(100);
 
-/// When a call was sent and when its answer came.
+/// When a call was sent and when its reply arrived.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RoundTrip {
     pub(crate) sent: Timestamp,
@@ -65,7 +65,7 @@ impl DenialCache {
         }
     }
 
-    /// The answer to a request that is certainly denied.
+    /// The receipt of a request that is certain to be denied.
     pub(crate) fn find(&self, charges: &Charges<'_>, now: Timestamp) -> Option<Receipt> {
         let hash = self.hash(charges);
         let shard = self.shard(hash);
@@ -80,10 +80,10 @@ impl DenialCache {
         holds.then(|| denial.answer(now))
     }
 
-    /// Keeps what a receipt says of the next request like this one.
+    /// Caches a denial if the receipt makes the next identical request certain to be denied.
     pub(crate) fn learn(&self, charges: &Charges<'_>, receipt: &Receipt, trip: RoundTrip) {
         let Some(receipt) = next_denial(charges.as_slice(), receipt) else { return };
-        // What happened since the call was sent may have been counted in it or not.
+        // The call may or may not have counted what happened since it was sent.
         let until = trip.sent + certain_for(charges.as_slice(), &receipt);
         if until <= trip.back {
             return;
@@ -97,21 +97,21 @@ impl DenialCache {
         }
     }
 
-    /// Forgets all denials that an account of these charges had a part in, and those of calls that
-    /// are in flight.
+    /// Invalidates all denials that involve an account of these charges, including those of calls
+    /// in flight.
     pub(crate) fn forget(&self, charges: &Charges<'_>) {
         for charge in charges.as_slice() {
             self.counter(charge).fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// How often accounts of these charges were forgotten.
+    /// The invalidation counters of these charges.
     pub(crate) fn generation(&self, charges: &[Charge<'_>]) -> u64 {
         let counters = charges.iter().map(|charge| self.counter(charge));
         counters.fold(0, |sum, counter| sum.wrapping_add(counter.load(Ordering::Relaxed)))
     }
 
-    /// How many denials are kept.
+    /// The number of cached denials.
     pub(crate) fn len(&self) -> usize {
         let is_known = |denial: &&CachedDenial| {
             let charges: Vec<_> = denial.charges.iter().map(OwnedCharge::as_charge).collect();
@@ -141,7 +141,8 @@ impl DenialCache {
 
 impl DenialShard {
     fn has_room(&mut self, hash: u64, now: Timestamp) -> bool {
-        if self.kept.len() >= MAX_IN_SHARD && now.saturating_since(self.swept_at) >= SWEEP_EVERY {
+        if self.kept.len() >= MAX_IN_SHARD && now.saturating_since(self.swept_at) >= SWEEP_INTERVAL
+        {
             self.swept_at = now;
             self.kept.retain(|_, denial| now < denial.until);
         }
@@ -165,10 +166,10 @@ impl CachedDenial {
     }
 }
 
-/// The answer to the next request like this one, if that is certain: that it is denied, as this
-/// one is, or because this one has taken the last unit.
+/// The receipt of the next identical request if it is certain to be denied: this one was denied, or
+/// has taken the last unit.
 fn next_denial(charges: &[Charge<'_>], receipt: &Receipt) -> Option<Receipt> {
-    // A denied request that counts has to be counted.
+    // Policies that count denied requests need the call.
     if receipt.degraded || charges.iter().any(Charge::counts_denied) {
         return None;
     }
@@ -188,7 +189,7 @@ fn next_denial(charges: &[Charge<'_>], receipt: &Receipt) -> Option<Receipt> {
     Some(Receipt { spent: false, standings, ..receipt.clone() })
 }
 
-/// How long a denial and all that it says stay true.
+/// How long a denial and its standings stay valid.
 fn certain_for(charges: &[Charge<'_>], denial: &Receipt) -> Duration {
     let shadow = charges
         .iter()
@@ -196,5 +197,5 @@ fn certain_for(charges: &[Charge<'_>], denial: &Receipt) -> Duration {
     let longest = denial.standings.iter().zip(shadow).filter(|(_, shadow)| !shadow);
     let denied_for = longest.map(|(standing, _)| standing.retry_after()).max().unwrap_or_default();
     let spent = denial.standings.iter().map(Standing::reset_after).filter(|after| !after.is_zero());
-    spent.fold(denied_for.min(LONGEST), Duration::min)
+    spent.fold(denied_for.min(MAX_CACHE_TIME), Duration::min)
 }

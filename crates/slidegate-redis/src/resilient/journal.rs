@@ -1,4 +1,4 @@
-//! What was admitted without Redis, until it has been replayed.
+//! Spends admitted without Redis, kept until they are replayed.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,16 +12,16 @@ use tokio::sync::watch;
 use crate::error::RedisStoreError;
 use crate::owned::OwnedCharge;
 
-/// What each account spent while Redis was not asked, and when.
+/// The spends of each account that Redis has not counted, with their times.
 ///
-/// A call asks Redis about an account only after all pages that the account had when the call began are
+/// A call reaches Redis for an account only after all pages that the account had when the call began are
 /// replayed. Pages are numbered in the order in which they are opened, so a call waits for at most two,
 /// the sent one and the open one, however many are opened meanwhile: under constant traffic no account
 /// is kept from Redis.
 #[derive(Default)]
 pub(crate) struct Journal {
     pages: Mutex<JournalPages>,
-    /// How many accounts have pages, to be read without the lock.
+    /// The number of accounts with pages, readable without the lock.
     accounts: AtomicUsize,
 }
 
@@ -33,20 +33,20 @@ struct JournalPages {
 
 #[derive(Default)]
 struct AccountPages {
-    /// Has been sent and is not confirmed. It stays as it is, so that it is counted once.
+    /// Sent and not confirmed. It is not modified, so that Redis counts it once.
     sent: Option<JournalPage>,
-    /// Takes what is recorded.
+    /// The page that new spends are appended to.
     open: Option<JournalPage>,
     /// The replay of the sent page, while there is one.
     replay: Option<PendingReplay>,
-    /// Replays in a row that failed.
+    /// Consecutive failed replays.
     failures: u32,
 }
 
-/// What one account spent.
+/// Spends of one account.
 #[derive(Clone)]
 pub(crate) struct JournalPage {
-    /// No two pages of a journal have the same.
+    /// Unique within a journal.
     pub(crate) number: u64,
     charge: OwnedCharge,
     /// Times and units, oldest first.
@@ -59,11 +59,11 @@ pub(crate) type ReplaySender = watch::Sender<Option<Result<(), RedisStoreError>>
 
 /// Spends of more accounts than this are not recorded.
 const MAX_ACCOUNTS: usize = 100_000;
-/// As many times as a ledger in Redis tells apart.
+/// The number of distinct stamps in a Redis ledger.
 const MAX_SPENDS: usize = 4096;
 
 impl Journal {
-    /// Records a spend. Returns whether there was room.
+    /// Records a spend. Returns false if the journal is full.
     pub(crate) fn record(&self, charge: &Charge<'_>, at: Timestamp) -> bool {
         self.change(|pages| {
             let account = account_of(charge);
@@ -85,7 +85,7 @@ impl Journal {
         })
     }
 
-    /// Takes back units that were recorded for this time. Returns whether it found them.
+    /// Refunds units recorded at this time. Returns whether it found them.
     pub(crate) fn refund(&self, charge: &Charge<'_>, at: Timestamp) -> bool {
         self.change(|pages| {
             let account = account_of(charge);
@@ -116,12 +116,12 @@ impl Journal {
         });
     }
 
-    /// Whether nothing is recorded. Takes no lock.
+    /// Whether the journal is empty. Does not lock.
     pub(crate) fn is_empty(&self) -> bool {
         self.accounts() == 0
     }
 
-    /// How many accounts have something recorded.
+    /// The number of accounts with recorded spends.
     pub(crate) fn accounts(&self) -> usize {
         self.accounts.load(Ordering::Acquire)
     }
@@ -158,8 +158,8 @@ impl Journal {
         })
     }
 
-    /// The replay of an account's oldest page, if that is none after `last`. Calls `begin` if none is
-    /// under way.
+    /// The replay of an account's oldest page, unless that page is newer than `last`. Calls `begin`
+    /// if no replay is running.
     pub(crate) fn replay(
         &self,
         account: &Account,
@@ -172,7 +172,7 @@ impl Journal {
             own.sent = own.open.take_if(|page| page.number <= last);
         }
         let page = own.sent.as_ref().filter(|page| page.number <= last)?;
-        // A replay goes with the runtime that it was begun on.
+        // A replay ends with the runtime that it was spawned on.
         if let Some(replay) = own.replay.as_ref().filter(|replay| replay.has_changed().is_ok()) {
             return Some(replay.clone());
         }
@@ -182,7 +182,7 @@ impl Journal {
         Some(replay)
     }
 
-    /// Ends the replay of a page, and removes the page if Redis has it.
+    /// Ends the replay of a page, and removes the page if Redis has counted it.
     pub(crate) fn end_replay(&self, page: &JournalPage, has_it: bool) {
         self.change(|pages| {
             let account = account_of(&page.charge());
@@ -260,8 +260,8 @@ impl JournalPage {
         self.spends.iter().map(|(_, units)| u64::from(*units)).sum()
     }
 
-    /// Forgets what has left the account's windows. If that is nothing, makes one of each two, with the
-    /// later's time: units are held longer, not shorter.
+    /// Removes spends that have left the account's windows. If there are none, merges neighbouring
+    /// pairs under the later time: units are held longer, never shorter.
     fn make_room(&mut self, now: Timestamp) {
         let longest = self.longest_window();
         self.spends.retain(|(at, _)| now.saturating_since(*at) < longest);

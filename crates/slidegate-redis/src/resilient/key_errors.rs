@@ -18,9 +18,9 @@ pub struct KeyError {
     pub policy: Name,
     /// What was wrong with a key.
     pub reason: KeyErrorReason,
-    /// How many requests so far.
+    /// Number of requests since the start.
     pub count: u64,
-    /// Whether there was one in the last minute.
+    /// Whether one failed in the last minute.
     pub recent: bool,
 }
 
@@ -37,15 +37,15 @@ struct KeyErrorCount {
     last: Timestamp,
 }
 
-/// How long an error is recent.
-const RECENT: Duration = Duration::from_secs(60);
+/// How long an error counts as recent.
+const RECENT_TIME: Duration = Duration::from_secs(60);
 
-/// Some hundred policies. Beyond that, entries that are not recent make way, such as those of policies
-/// that are gone.
+/// Enough for several hundred policies. Beyond that, entries that are not recent are evicted, such as
+/// those of removed policies.
 const MAX_ENTRIES: usize = 1024;
 
-/// Instead of the policy, where all entries are recent.
-const OTHERS: &str = "other-policies";
+/// Replaces the policy name when the table is full of recent entries.
+const OTHER_POLICIES: &str = "other-policies";
 
 impl KeyErrors {
     pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
@@ -53,8 +53,8 @@ impl KeyErrors {
         Self { entries: Mutex::default(), warnings: warnings.clock(clock.clone()), clock }
     }
 
-    /// Counts a request under these policies. Returns whether to warn, which is once a minute for a
-    /// policy and reason.
+    /// Counts a request under these policies. Returns whether to log a warning, at most once a minute
+    /// per policy and reason.
     pub(crate) fn count<'a>(
         &self,
         policies: impl Iterator<Item = &'a Name>,
@@ -65,9 +65,9 @@ impl KeyErrors {
         for policy in policies {
             let mut key = (policy.clone(), reason);
             if entries.len() >= MAX_ENTRIES && !entries.contains_key(&key) {
-                entries.retain(|_, entry| now < entry.last + RECENT);
+                entries.retain(|_, entry| now < entry.last + RECENT_TIME);
                 if entries.len() >= MAX_ENTRIES {
-                    key.0 = OTHERS.parse().expect("a good name");
+                    key.0 = OTHER_POLICIES.parse().expect("a good name");
                 }
             }
             due |= self.warnings.check(&format!("{} {}", key.0, reason.as_str())).is_ok();
@@ -84,7 +84,7 @@ impl KeyErrors {
             policy: policy.clone(),
             reason: *reason,
             count: entry.count,
-            recent: now < entry.last + RECENT,
+            recent: now < entry.last + RECENT_TIME,
         });
         errors.collect()
     }
@@ -118,7 +118,7 @@ mod tests {
         assert!(count(&[&api, &login], KeyErrorReason::WrongType, 59), "the other is new");
         assert!(count(&[&api], KeyErrorReason::NoPermission, 59), "and so is another reason");
         assert!(count(&[&api], KeyErrorReason::WrongType, 60));
-        let told = |second| -> Vec<(String, KeyErrorReason, u64, bool)> {
+        let snapshot_at = |second| -> Vec<(String, KeyErrorReason, u64, bool)> {
             clock.set(at(second));
             let all = errors.snapshot().into_iter();
             all.map(|e| (e.policy.to_string(), e.reason, e.count, e.recent)).collect()
@@ -130,9 +130,9 @@ mod tests {
                 ("login".to_owned(), KeyErrorReason::WrongType, 1, others_recent),
             ]
         };
-        assert_eq!(told(118), expected(true, true));
-        assert_eq!(told(119), expected(true, false), "a minute without one");
-        assert_eq!(told(120), expected(false, false));
+        assert_eq!(snapshot_at(118), expected(true, true));
+        assert_eq!(snapshot_at(119), expected(true, false), "a minute without one");
+        assert_eq!(snapshot_at(120), expected(false, false));
     }
 
     #[test]
@@ -157,8 +157,8 @@ mod tests {
         assert!(!count(&name(MAX_ENTRIES + 1), first, 1), "once a minute");
         assert!(count(&name(0), second, 1), "another reason");
         assert!(!count(&name(0), first, 1), "those that are known have their own");
-        assert_eq!(counted(OTHERS, first, 1), 2);
-        assert_eq!(counted(OTHERS, second, 1), 1);
+        assert_eq!(counted(OTHER_POLICIES, first, 1), 2);
+        assert_eq!(counted(OTHER_POLICIES, second, 1), 1);
         assert_eq!(counted("p0", first, 1), 2);
         for number in 0..2 * MAX_ENTRIES {
             count(&name(number), first, 2);

@@ -1,4 +1,4 @@
-//! The ledgers of this process, for when Redis cannot be asked.
+//! Local ledgers, used while Redis is unavailable.
 
 use std::fmt;
 use std::num::NonZeroU32;
@@ -12,7 +12,7 @@ use crate::owned::{OwnedCharge, charges};
 use crate::script::Mode;
 use crate::store::spent_by;
 
-/// The spends of this process alone, whether Redis or the process decided them.
+/// The spends of this process, whether Redis or the local ledgers decided them.
 pub(crate) struct LocalLedgers {
     pub(crate) store: MemoryStore,
     share: LocalShare,
@@ -23,11 +23,11 @@ impl LocalLedgers {
         Self { store: MemoryStore::builder().capacity(capacity).clock(clock).build(), share }
     }
 
-    /// Writes down what Redis has admitted.
+    /// Records a spend that Redis has admitted.
     pub(crate) fn learn(&self, admitted: &Charges<'_>) {
-        // Redis has let them in, whether or not they fit here: its moment and ours differ by the
-        // way between. So they are recorded as a denied request would be, fitting or not; each window
-        // by itself, because a denial is counted only in those without room.
+        // Redis has admitted them even if they do not fit here: the clocks differ by the network
+        // latency. So they are recorded like counted denials, which need not fit; each window
+        // separately, because a denial counts only in windows without room.
         for charge in admitted.as_slice().iter().filter(|charge| is_local(charge)) {
             match charge.quotas().as_slice() {
                 [_] => self.record(*charge),
@@ -42,12 +42,12 @@ impl LocalLedgers {
 
     fn record(&self, charge: Charge<'_>) {
         if let Err(error) = self.store.spend_now(&charge.count_denied(true).into()) {
-            tracing::debug!(%error, "this process could not write down an admission");
+            tracing::debug!(%error, "cannot record an admission in the local ledgers");
         }
     }
 
-    /// Decides by what this process knows, within its share. Returns the receipt, and the charges that
-    /// were spent here.
+    /// Decides with the local ledgers, within the local share. Returns the receipt and the charges
+    /// that were spent locally.
     pub(crate) fn decide<'a>(
         &self,
         mode: Mode,
@@ -79,8 +79,8 @@ fn is_local(charge: &Charge<'_>) -> bool {
     charge.store_error_action() != OnStoreError::Allow
 }
 
-/// The standings of all charges: as found here, and untouched where nothing is counted. They show
-/// the whole quota, not the share.
+/// The standings of all charges: local ones where counted, untouched ones elsewhere. They show the
+/// whole quota, not the share.
 fn standings(asked: &Charges<'_>, receipt: &Receipt) -> Standings {
     let mut found = receipt.standings.iter();
     let quotas = asked
@@ -95,13 +95,13 @@ fn standings(asked: &Charges<'_>, receipt: &Receipt) -> Standings {
         .collect()
 }
 
-/// How much of each quota one process may admit while Redis cannot be asked: one of so many equal
-/// parts.
+/// The part of each quota that one process admits while Redis is unavailable: one of a number of
+/// equal parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LocalShare(NonZeroU32);
 
 impl LocalShare {
-    /// Everything.
+    /// The whole quota.
     pub const WHOLE: Self = Self(NonZeroU32::MIN);
 
     /// One of `parts` equal parts.
@@ -109,8 +109,8 @@ impl LocalShare {
         Self(parts)
     }
 
-    /// The charge's quotas, cut down to the share, but not below what one such request costs: it
-    /// could never be paid.
+    /// The charge's quotas reduced to the share, but not below the cost of one request, which would
+    /// never fit.
     fn of(self, charge: &Charge<'_>) -> Quotas {
         let cut = |quota: &Quota| {
             let units = (quota.units().get() / self.0).max(charge.cost().get());
@@ -137,9 +137,9 @@ impl FromStr for LocalShare {
     }
 }
 
-/// Why a text is no local share.
+/// Why a text is not a valid local share.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no share: expected one part of some, such as 1/4")]
+#[error("invalid share {0:?}: expected a fraction such as 1/4")]
 pub struct LocalShareError(String);
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! A store that outlives outages of Redis.
+//! A store that keeps deciding during outages of Redis.
 
 mod breaker;
 mod builder;
@@ -36,18 +36,18 @@ use crate::owned::OwnedCharge;
 use crate::script::Mode;
 use crate::store::RedisStore;
 
-/// A [`RedisStore`] with a circuit breaker and local ledgers, so that an outage of Redis is none of
-/// the service.
+/// A [`RedisStore`] with a circuit breaker and local ledgers, so that an outage of Redis does not
+/// become one of the service.
 ///
-/// - Every call ends by its deadline, and only so many are in flight at once.
-/// - After some failures in a row the breaker opens: Redis is only probed, with backoff, until it
-///   answers. Starting without Redis is no different.
-/// - What Redis cannot count is decided by each policy's [`OnStoreError`]. `local` counts in this
-///   process, which knows what it has admitted before: it never admits more than a quota, or its
+/// - Every call ends by its deadline, and the number of calls in flight is limited.
+/// - After consecutive failures the breaker opens, and Redis is only probed, with backoff, until it
+///   responds. A start without Redis is handled the same way.
+/// - Each policy's [`OnStoreError`] decides what Redis cannot count. `local` counts in this process,
+///   which has recorded its earlier admissions: it never admits more than a quota, or its
 ///   [share](ResilientStoreBuilder::share) of it, in any window, its own earlier admissions
 ///   included. When Redis is back, all that was admitted meanwhile is replayed, with its times,
 ///   before Redis decides for the account again.
-/// - A denial that is certain is answered again without Redis, for a second at most.
+/// - A denial is cached for up to one second while it is certain, and then answered without Redis.
 #[derive(Clone)]
 pub struct ResilientStore(Arc<ResilientInner>);
 
@@ -70,17 +70,17 @@ pub(crate) struct ResilientInner {
 }
 
 impl ResilientStore {
-    /// A store with the usual settings.
+    /// A store with default settings.
     pub fn new(redis: RedisStore) -> Self {
         Self::builder(redis).build()
     }
 
-    /// Begins to make a store.
+    /// Returns a builder.
     pub fn builder(redis: RedisStore) -> ResilientStoreBuilder {
         ResilientStoreBuilder::new(redis)
     }
 
-    /// What it has done so far.
+    /// Counters since the start.
     pub fn stats(&self) -> ResilienceStats {
         let inner = &self.0;
         ResilienceStats {
@@ -92,20 +92,20 @@ impl ResilientStore {
         }
     }
 
-    /// Counts the accounts that this process knows by itself.
+    /// Usage of the local ledgers.
     pub fn local_stats(&self) -> MemoryStats {
         self.0.local.store.stats()
     }
 
-    /// Asks the server what it says of itself, for [`stats`](Self::stats). If there is no answer, what
-    /// it said before stays.
+    /// Refreshes the server report in [`stats`](Self::stats). On failure the previous report
+    /// stays.
     pub async fn refresh_server_report(&self) -> Result<(), StoreError> {
         let report = self.0.redis.server_report().await?;
         self.0.count(|stats| stats.server = report);
         Ok(())
     }
 
-    /// The store that it makes resilient.
+    /// The wrapped store.
     pub fn redis(&self) -> &RedisStore {
         &self.0.redis
     }
@@ -148,8 +148,8 @@ impl ResilientStore {
         Ok(receipt)
     }
 
-    /// Replays what these accounts spent without Redis before this call, so that Redis decides the call
-    /// knowing it. Returns what is left of the deadline.
+    /// Replays what these accounts spent without Redis before this call, so that Redis includes it in
+    /// the decision. Returns the rest of the deadline.
     ///
     /// What is recorded later is from calls that overlap with this one: Redis may decide it before their
     /// replay, as it may decide a call that was in flight when another missed its deadline. So beside
@@ -228,7 +228,7 @@ impl ResilientStore {
         }
     }
 
-    /// Forgets what this process knows of spends up to `at`.
+    /// Removes local records of spends up to `at`.
     fn forget_until(&self, charges: &Charges<'_>, at: Timestamp) {
         let inner = &self.0;
         inner.local.store.reset_as_of(charges, at);
@@ -250,7 +250,7 @@ impl ResilientInner {
         change(&mut self.stats.lock());
     }
 
-    /// Counts a request that Redis cannot count because of one of its keys, and warns of it.
+    /// Records a request that Redis cannot count because of one of its keys, and logs a warning.
     fn key_failed(
         &self,
         failure: &RedisStoreError,

@@ -1,4 +1,4 @@
-//! The recovery task: probes Redis, replays what was admitted without it, and closes the breaker.
+//! The recovery task: probes Redis, replays the journal, and closes the breaker.
 
 use std::io;
 use std::num::NonZeroU32;
@@ -17,21 +17,21 @@ use super::{ResilientInner, ResilientStore};
 use crate::error::RedisStoreError;
 use crate::owned::OwnedCharge;
 
-/// How long the failures of calls in flight take to come in.
-const SETTLING: Duration = Duration::from_millis(50);
-/// How many accounts are replayed at once.
-const MAX_CONCURRENT: usize = 64;
+/// Delay before recovery, in which calls in flight fail too.
+const SETTLE_DELAY: Duration = Duration::from_millis(50);
+/// Accounts replayed concurrently.
+const MAX_CONCURRENT_REPLAYS: usize = 64;
 
-const PROBE: &str = "slidegate-probe";
-/// Enough that a probe is a write.
+const PROBE_IDENTITY: &str = "slidegate-probe";
+/// Enough that a probe always writes.
 const PROBE_UNITS: NonZeroU32 = NonZeroU32::new(1000).expect("not zero");
 
 /// A charge to probe Redis with, to an account that no request has. Its key differs from that of `charge`
-/// in nothing but the value of the identity, so a user with the keys of the policy may touch it.
+/// only in the value of the identity, so a user with permission for the policy's keys can use it.
 pub(crate) fn probe_beside(charge: &Charge<'_>) -> OwnedCharge {
-    let identity = format!("{}:{PROBE}", charge.identity().kind());
+    let identity = format!("{}:{PROBE_IDENTITY}", charge.identity().kind());
     // A kind that is too long for it has no keys of its own to be careful of.
-    let identity = identity.parse().unwrap_or_else(|_| Identity::user(PROBE));
+    let identity = identity.parse().unwrap_or_else(|_| Identity::user(PROBE_IDENTITY));
     let windows = charge.quotas().as_slice().iter().map(|quota| quota.window());
     let shortest = windows.min().expect("a charge has quotas");
     let quota = Quota::new(PROBE_UNITS, shortest).expect("the window of a quota");
@@ -41,20 +41,20 @@ pub(crate) fn probe_beside(charge: &Charge<'_>) -> OwnedCharge {
 /// Spawns the recovery task unless one is running.
 pub(crate) fn ensure_running(store: &ResilientStore) {
     let mut task = store.0.recovery.lock();
-    // One that its runtime has cut short is finished, too.
+    // A task aborted with its runtime is finished, too.
     if task.as_ref().is_none_or(JoinHandle::is_finished) {
         *task = Some(store.redis().spawn(recover(Arc::downgrade(&store.0))));
     }
 }
 
-/// Waits for Redis, replays, and lets it decide again. Ends with the store.
+/// Waits for Redis, replays the journal, and closes the breaker. Ends with the store.
 ///
 /// A page that cannot be replayed does not keep the breaker open. Calls for its account and this task
 /// try it again until its spends have left their windows.
 async fn recover(store: Weak<ResilientInner>) {
     let (mut probes, mut retries) = (0, 0);
-    // What one fault has hit is replayed together.
-    tokio::time::sleep(SETTLING).await;
+    // Replay everything affected by one fault together.
+    tokio::time::sleep(SETTLE_DELAY).await;
     loop {
         let Some(inner) = store.upgrade() else { return };
         if !inner.breaker.is_closed() {
@@ -94,8 +94,8 @@ async fn recover(store: Weak<ResilientInner>) {
 }
 
 impl ResilientInner {
-    /// A probe takes all that a decision takes: the script, the clock, a write. An answer about the
-    /// key, such as that it may not be touched, shows that Redis is back too.
+    /// A probe needs everything that a decision needs: the script, the clock, a write. An error about
+    /// the key, such as a missing permission, also shows that Redis responds.
     async fn probe(&self) -> Result<(), StoreError> {
         let probe = self.probe.lock().clone();
         let Some(probe) = probe else { return Ok(()) };
@@ -112,14 +112,14 @@ impl ResilientInner {
         }
     }
 
-    /// Replays the journal. After many failures no more is begun. Returns one of them, which is about a
-    /// key only if all are.
+    /// Replays the journal. Stops starting replays after many failures. Returns one of the errors;
+    /// one about a key only if all are.
     async fn replay_all(self: &Arc<Self>) -> Result<(), RedisStoreError> {
         let mut in_flight = JoinSet::new();
         let mut accounts = self.journal.all_pages(self.clock.now()).into_iter();
         let (mut failures, mut outcome) = (0, Ok(()));
         loop {
-            while failures < MAX_CONCURRENT && in_flight.len() < MAX_CONCURRENT {
+            while failures < MAX_CONCURRENT_REPLAYS && in_flight.len() < MAX_CONCURRENT_REPLAYS {
                 let Some((account, newest)) = accounts.next() else { break };
                 let inner = self.clone();
                 in_flight.spawn(async move { inner.replay_account(&account, newest).await });
@@ -139,7 +139,7 @@ impl ResilientInner {
     }
 
     /// Replays the pages of an account, up to the one of this number. Concurrent callers share one call
-    /// to Redis, which goes on when they stop waiting.
+    /// to Redis, which continues when they stop waiting.
     pub(crate) async fn replay_account(
         self: &Arc<Self>,
         account: &Account,
@@ -149,8 +149,12 @@ impl ResilientInner {
         while let Some(mut replay) = self.journal.replay(account, newest, begin) {
             match replay.wait_for(Option::is_some).await.as_deref() {
                 Ok(Some(outcome)) => outcome.clone()?,
-                // It went with its runtime.
-                _ => return Err(RedisError::from(io::Error::other("the replay is gone")).into()),
+                // Aborted with its runtime.
+                _ => {
+                    return Err(
+                        RedisError::from(io::Error::other("the replay task was aborted")).into()
+                    );
+                }
             }
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! What a resilient store has done, in numbers.
+//! Counters of a resilient store.
 
 use std::time::Duration;
 
@@ -6,54 +6,53 @@ use super::breaker::BreakerState;
 use super::key_errors::KeyError;
 use crate::checkup::ServerReport;
 
-/// What a [`ResilientStore`](crate::ResilientStore) has done so far, for the metrics of the program
-/// that has it.
+/// Counters of a [`ResilientStore`](crate::ResilientStore) since the start, for metrics.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct ResilienceStats {
-    /// Whether Redis is asked.
+    /// State of the circuit breaker.
     pub breaker: BreakerState,
     /// How often the breaker has opened.
     pub opened: u64,
     /// Calls that Redis answered.
     pub answered: u64,
-    /// Calls that Redis did not answer in time.
+    /// Calls that exceeded their deadline.
     pub deadlines: u64,
-    /// Calls that failed otherwise.
+    /// Calls that failed for another reason.
     pub errors: u64,
-    /// Requests decided without Redis: counted in this process, or let through.
+    /// Requests decided without Redis: counted locally, or allowed.
     pub fallbacks: u64,
     /// Requests that were refused because Redis could not count them.
     pub refusals: u64,
     /// Requests decided without Redis because too many calls were in flight.
     pub queue_full: u64,
-    /// Denials answered again from memory.
+    /// Requests denied from the cache.
     pub cache_hits: u64,
-    /// Denials that are kept.
+    /// Denials in the cache.
     pub cached: usize,
-    /// Accounts whose spends without Redis are still to be replayed.
+    /// Accounts with spends still to be replayed.
     pub unmerged: usize,
     /// Replays of an account's spends after a failure.
     pub merges: u64,
     /// Units that were replayed after a failure.
     pub merged_units: u64,
-    /// Spends without Redis that found no room in the journal, and are not replayed.
+    /// Spends without Redis that are not replayed because the journal was full.
     pub unrecorded: u64,
     /// Requests that Redis could not count because of one of their keys, by policy and reason.
     pub key_errors: Vec<KeyError>,
     /// How long the answered calls took.
     pub latency: Latency,
-    /// What the server said of itself when it was last
-    /// [asked](crate::ResilientStore::refresh_server_report).
+    /// The server report of the last
+    /// [refresh](crate::ResilientStore::refresh_server_report).
     pub server: ServerReport,
 }
 
-/// How long calls took: how many took up to each bound, in powers of two.
+/// Latency histogram of calls, with bounds in powers of two.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Latency {
     /// Calls of up to 64 µs, 128 µs, and so on; the last are longer than all bounds.
     pub counts: [u64; BUCKETS],
-    /// Of all calls together.
+    /// Sum over all calls.
     pub total: Duration,
 }
 
@@ -61,12 +60,12 @@ const BUCKETS: usize = 16;
 const FIRST_BOUND_US: u64 = 64;
 
 impl Latency {
-    /// The longest that calls counted in a bucket took; none for the last bucket.
+    /// The upper bound of a bucket; `None` for the last one.
     pub fn bound(bucket: usize) -> Option<Duration> {
         (bucket + 1 < BUCKETS).then(|| Duration::from_micros(FIRST_BOUND_US << bucket))
     }
 
-    /// How many calls there were.
+    /// The number of calls.
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
     }

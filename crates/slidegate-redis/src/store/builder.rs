@@ -67,9 +67,9 @@ impl RedisStoreBuilder {
         self
     }
 
-    /// Puts this name and a colon before every key: those of ledgers, whatever their template, of shared
-    /// maps and of the event log. Applications that share a server, and not a budget, need different
-    /// ones, because policies of the same name would count in the same accounts.
+    /// Puts this name and a colon before every key: those of ledgers, whatever their template, and of
+    /// the shared state. Applications that share a server, and not a budget, need different ones,
+    /// because policies of the same name would count in the same accounts.
     ///
     /// ```
     /// use slidegate::{Policies, Policy};
@@ -119,14 +119,15 @@ impl RedisStoreBuilder {
         Self { runtime: Some(runtime), ..self }
     }
 
-    /// The key of the shared map: it begins as the template for all policies does or, if none is set, as
-    /// those of policies if they all begin alike. So a user with the keys of the policies has it too.
-    pub(crate) fn shared_map_key(&self) -> String {
-        let key = |template: &KeyTemplate| self.in_namespace(template).shared_map_key();
-        let mut own = self.policy_templates.values().map(key);
+    /// What the keys of the shared state begin with: it begins as the template for all policies does or,
+    /// if none is set, as those of policies if they all begin alike. So a user with the keys of the
+    /// policies has them too.
+    pub(crate) fn shared_prefix(&self) -> String {
+        let prefix = |template: &KeyTemplate| self.in_namespace(template).shared_prefix();
+        let mut own = self.policy_templates.values().map(prefix);
         match (&self.template, own.next()) {
-            (None, Some(key)) if own.all(|other| other == key) => key,
-            (template, _) => key(&template.clone().unwrap_or_default()),
+            (None, Some(first)) if own.all(|other| other == first) => first,
+            (template, _) => prefix(&template.clone().unwrap_or_default()),
         }
     }
 

@@ -64,7 +64,7 @@ struct StoreInner {
     layout: Layout,
     template: KeyTemplate,
     policy_templates: HashMap<Name, KeyTemplate>,
-    shared_map_key: String,
+    shared_prefix: String,
     spend_times: SpendTimes,
     /// Bounds the calls that are past their deadline and still awaited.
     late: Arc<Semaphore>,
@@ -95,7 +95,7 @@ impl RedisStore {
     }
 
     pub(crate) fn new(address: Address, builder: RedisStoreBuilder) -> Self {
-        let shared_map_key = builder.shared_map_key();
+        let shared_prefix = builder.shared_prefix();
         let template = builder.in_namespace(&builder.template.clone().unwrap_or_default());
         let templates = builder.policy_templates.iter();
         let policy_templates = templates
@@ -109,7 +109,7 @@ impl RedisStore {
             batcher: Arc::new(Batcher::new(connection.clone())),
             connection,
             layout: builder.layout,
-            shared_map_key,
+            shared_prefix,
             template,
             policy_templates,
             spend_times: SpendTimes::default(),
@@ -132,9 +132,14 @@ impl RedisStore {
         self.0.connection.made.load(Ordering::Relaxed)
     }
 
-    /// What the keys of shared maps and of the event log begin with.
-    pub(crate) fn shared_map_key(&self) -> &str {
-        &self.0.shared_map_key
+    /// What the keys of the [shared state](Self::shared_state) begin with.
+    pub(crate) fn shared_prefix(&self) -> &str {
+        &self.0.shared_prefix
+    }
+
+    /// A name that no other store has, but for clones of this one.
+    pub(crate) fn process(&self) -> &str {
+        &self.0.connection.process
     }
 
     /// Looks for settings of the server that would make it forget what it has counted. The same is
@@ -179,16 +184,20 @@ impl RedisStore {
     }
 
     /// The patterns of all keys that are touched for these policies, as `~` has them in the
-    /// permissions of a Redis user: those of the shared policies, and the [shared map](Self::shared_map) with
-    /// [others](Self::shared_map_named) and the [log of events](Self::event_log) beside it.
+    /// permissions of a Redis user: those of the shared policies, and of the
+    /// [shared state](Self::shared_state) beside them.
     pub fn key_patterns(&self, policies: &Policies) -> Vec<String> {
         let shared = policies.iter().filter(|policy| policy.scope == Scope::Shared);
         let mut patterns: Vec<String> =
             shared.map(|policy| self.template_of(&policy.name).pattern(&policy.name)).collect();
-        patterns.push(escaped(&self.0.shared_map_key) + "*");
+        patterns.push(self.shared_pattern());
         patterns.sort_unstable();
         patterns.dedup();
         patterns
+    }
+
+    fn shared_pattern(&self) -> String {
+        escaped(&self.0.shared_prefix) + "*"
     }
 
     /// The permission that a Redis user needs for the keys of a policy.
@@ -372,19 +381,20 @@ impl RedisStore {
         reply.map(drop)
     }
 
-    /// Runs a script on one key, which no request waits for. The script is sent along: a server that
-    /// has been restarted does not know it, and asking twice would be a second round trip.
+    /// Runs a script on keys of the shared state, which no request waits for. The script is sent
+    /// along: a server that has been restarted does not know it, and asking twice would be a second
+    /// round trip.
     pub(crate) async fn eval<T: FromRedisValue>(
         &self,
         script: &str,
-        key: &str,
+        keys: &[impl ToRedisArgs + Sync],
         args: impl ToRedisArgs,
     ) -> Result<T, StoreError> {
         let mut command = redis::cmd("EVAL");
-        command.arg(script).arg(1).arg(key).arg(args);
+        command.arg(script).arg(keys.len()).arg(keys).arg(args);
         self.within(self.deadline().max(BACKGROUND_DEADLINE), async {
-            let reply =
-                self.0.connection.send(&command).await.map_err(|error| error.at_key(key))?;
+            let reply = self.0.connection.send(&command).await;
+            let reply = reply.map_err(|error| error.at_keys(self.shared_pattern()))?;
             T::from_redis_value(reply).map_err(|_| RedisStoreError::Reply)
         })
         .await

@@ -59,7 +59,7 @@ async fn only_so_many_calls_wait_for_redis() {
 
 /// Each store looks a few times, at moments of its own.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn few_probes_and_not_in_step() {
+async fn probes_are_few_and_not_in_step() {
     let _turn = turn().await;
     let server = RedisServer::start();
     let networks: Vec<_> = (0..4).map(|_| FaultyNetwork::in_front_of(&server)).collect();
@@ -103,7 +103,7 @@ async fn few_probes_and_not_in_step() {
 
 /// A user who may touch nothing but the template's keys can be told after an outage.
 #[test]
-fn redis_is_told_by_a_user_who_may_only_touch_the_templates_keys() {
+fn a_user_limited_to_the_templates_keys_can_replay() {
     on_redis_and_valkey(async |flavour| {
         let server = flavour.server().appendonly().start();
         let acl = ["ACL", "SETUSER", "gate", "on", ">word", "~limit:*", "+@all", "-@dangerous"];
@@ -146,7 +146,7 @@ fn one_account_that_cannot_be_counted_does_not_keep_others_from_redis() {
 
 /// Nobody but those under `allow` and `deny` is there to notice that Redis is back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn it_closes_without_anything_to_tell() {
+async fn a_breaker_closes_when_there_is_nothing_to_replay() {
     let server = RedisServer::start();
     let store = resilient(&server.url());
     let payer = Payer::user("42", Quota::per_minute(1000));
@@ -165,7 +165,7 @@ async fn it_closes_without_anything_to_tell() {
 
 /// Telling takes as long as it takes; nobody waits for it, and the deadline of calls is not its own.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn redis_is_told_of_many_accounts_soon() {
+async fn many_accounts_are_replayed_soon() {
     const ACCOUNTS: usize = 10_000;
     let _turn = turn().await;
     let server = RedisServer::start();

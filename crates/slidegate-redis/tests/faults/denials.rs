@@ -52,7 +52,7 @@ async fn hammer(server: &RedisServer, store: &ResilientStore, tasks: usize) -> (
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_hammers_costs_one_call_a_second() {
+async fn a_client_that_hammers_costs_one_call_a_second() {
     let server = RedisServer::start();
     let store = store(&server);
     exhaust(&store, &Payer::user("42", Quota::per_minute(5))).await;
@@ -65,7 +65,7 @@ async fn who_hammers_costs_one_call_a_second() {
 }
 
 #[tokio::test]
-async fn a_denial_goes_for_its_cost() {
+async fn a_cached_denial_holds_for_its_cost_and_not_for_less() {
     let server = RedisServer::start();
     let store = store(&server);
     let payer = Payer::user("42", Quota::per_minute(10));

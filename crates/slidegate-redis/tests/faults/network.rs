@@ -12,7 +12,7 @@ use crate::support::on_redis_and_valkey;
 const UNDER_WAY: i64 = STORES as i64;
 
 #[test]
-fn a_blackholed_address() {
+fn decisions_survive_a_blackholed_address() {
     on_redis_and_valkey(async |flavour| {
         let server = flavour.server().start();
         let network = FaultyNetwork::in_front_of(&server);
@@ -44,7 +44,7 @@ fn a_blackholed_address() {
 
 /// The address is a blackhole from the start: nobody waits for it, and it is found later.
 #[test]
-fn blackholed_from_the_start() {
+fn decisions_survive_an_address_blackholed_from_the_start() {
     on_redis_and_valkey(async |flavour| {
         let server = flavour.server().start();
         let network = FaultyNetwork::in_front_of(&server);
@@ -72,7 +72,7 @@ fn blackholed_from_the_start() {
 
 /// Again and again a connection breaks within a reply: one by one, so that Redis is never gone.
 #[test]
-fn reset_in_the_middle_of_a_reply() {
+fn decisions_survive_resets_in_the_middle_of_a_reply() {
     on_redis_and_valkey(async |flavour| {
         const CUTS: i64 = 8;
         let server = flavour.server().start();

@@ -199,14 +199,14 @@ impl Story {
         &self,
         account: usize,
         lost: usize,
-        is_meant: impl Fn(&Admission) -> bool,
+        selects: impl Fn(&Admission) -> bool,
     ) {
         let (units, window_us) = self.quota(account);
         let most = units + self.accounts[account].tasks - 1 + lost;
         let all = self.admissions(account);
         for store in 0..STORES {
             let own: Vec<&Admission> = all.iter().filter(|it| it.store == store).collect();
-            for (place, it) in own.iter().enumerate().filter(|(_, it)| is_meant(it)) {
+            for (place, it) in own.iter().enumerate().filter(|(_, it)| selects(it)) {
                 // The clocks of the store and of Redis are the same, to less than this.
                 let window_us = window_us - 2000;
                 let before = own[..=place].iter().rev();

@@ -43,7 +43,7 @@ async fn goes_through(url: &str, breaks: impl FnOnce(), mends: impl FnOnce()) ->
 }
 
 #[test]
-fn killed_and_restarted_with_what_it_knew() {
+fn decisions_survive_a_restart_with_data() {
     on_redis_and_valkey(async |flavour| {
         let server = flavour.server().appendonly().start();
         let story = goes_through(&server.url(), || server.kill(), || server.restart()).await;
@@ -56,7 +56,7 @@ fn killed_and_restarted_with_what_it_knew() {
 /// Without persistence, what was counted before the kill is lost, and nothing else: what was
 /// admitted without Redis is told, and what it counts from then on is exact.
 #[test]
-fn killed_and_restarted_empty() {
+fn decisions_survive_a_restart_without_data() {
     on_redis_and_valkey(async |flavour| {
         let server = flavour.server().start();
         let crowd = Crowd::start(turn().await, &server.url());
@@ -100,7 +100,7 @@ fn killed_and_restarted_empty() {
 
 /// Slow, and not gone: every call would hang. What it answers too late is taken back.
 #[test]
-fn stopped_for_two_seconds() {
+fn decisions_survive_a_server_stopped_for_two_seconds() {
     on_redis_and_valkey(async |flavour| {
         let server = flavour.server().start();
         let story = goes_through(&server.url(), || server.pause(), || server.resume()).await;
@@ -110,7 +110,7 @@ fn stopped_for_two_seconds() {
 }
 
 #[test]
-fn out_of_memory() {
+fn decisions_survive_a_server_out_of_memory() {
     on_redis_and_valkey(async |flavour| {
         let server = flavour.server().start();
         let maxmemory =
@@ -123,7 +123,7 @@ fn out_of_memory() {
 
 /// Demoted while connections stay; it keeps its data, for its new primary is nowhere.
 #[test]
-fn a_replica_for_a_while() {
+fn decisions_survive_a_server_that_becomes_a_replica() {
     on_redis_and_valkey(async |flavour| {
         let server = flavour.server().start();
         let replica_of =
@@ -136,7 +136,7 @@ fn a_replica_for_a_while() {
 }
 
 #[test]
-fn another_password_for_a_while() {
+fn decisions_survive_a_changed_password() {
     on_redis_and_valkey(async |flavour| {
         let server = flavour.server().password("opensesame").start();
         let password =
@@ -157,7 +157,7 @@ fn another_password_for_a_while() {
 
 /// Somebody's endless script: first silence, then `BUSY`.
 #[test]
-fn busy_with_a_script() {
+fn decisions_survive_a_server_busy_with_a_script() {
     on_redis_and_valkey(async |flavour| {
         let server = flavour.server().line("busy-reply-threshold 200").start();
         let client = redis::Client::open(server.url()).unwrap();

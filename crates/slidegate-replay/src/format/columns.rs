@@ -9,7 +9,7 @@ use crate::time::TimeReader;
 #[derive(Debug, Default)]
 pub(crate) struct CsvColumns {
     uses: Vec<(usize, FieldUse)>,
-    /// Whether a column is for secrets, or for what nobody has said.
+    /// Whether a column may contain secrets, or has no known use.
     pub(crate) may_have_secrets: bool,
 }
 

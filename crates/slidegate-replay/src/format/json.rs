@@ -69,7 +69,7 @@ impl JsonShape {
     fn is_request(self, line: &Value) -> bool {
         let is = |name: &str, text: &str| line.get(name).and_then(Value::as_str) == Some(text);
         match self {
-            // An error is told beside the line of its request.
+            // An error is logged in addition to the line of its request.
             Self::Caddy => {
                 let logger = line.get("logger").and_then(Value::as_str).unwrap_or_default();
                 line.get("request").is_some() && !logger.starts_with("http.log.error")

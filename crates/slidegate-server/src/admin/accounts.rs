@@ -18,8 +18,8 @@ use super::Operator;
 use super::recent::MAX_AGE;
 use crate::api::{AccountList, AccountSort, AccountView, CandidateView, IdentityView, QuotaView};
 use crate::calendar::ceil_ms;
-use crate::decisions::identity::{IdentityTextError, from_text};
 use crate::endpoint::problem::Problem;
+use crate::identity_text::{self, IdentityTextError};
 use crate::observe::SeenAccount;
 use crate::shared::OverrideError;
 
@@ -234,19 +234,10 @@ impl CandidateView {
     }
 }
 
-/// The identity in a path, as logs show it: an API key that has a name by that name, or by `~` and
-/// the digest of the name, as our own client sends it.
+/// The identity in a path.
 pub(crate) fn identity(text: &str, policies: &Policies) -> Result<Identity, Problem> {
-    let parse = |text: &str| {
-        // There may be a secret in it, so it is not repeated.
-        from_text(text).map_err(|error| Problem::invalid_member("identity", in_a_path(error)))
-    };
-    let Some(name) = text.strip_prefix("api-key:") else { return parse(text) };
-    let named = match name.strip_prefix('~') {
-        Some(digest) => policies.key_named_by_digest(&parse(&format!("api-key:{digest}"))?),
-        None => policies.key_named(name),
-    };
-    named.map_or_else(|| parse(text), Ok)
+    let read = identity_text::with_key_names(text, policies);
+    read.map_err(|error| Problem::invalid_member("identity", in_a_path(error)))
 }
 
 /// What to do instead: a path has no room for an object.

@@ -22,13 +22,13 @@ use slidegate_proxy::Accepted;
 use super::Operator;
 use crate::api::{AccountsReset, OverrideCreated, OverrideLifted, OverrideList};
 use crate::calendar::{Rfc3339, ceil_ms};
-use crate::config::Period;
 use crate::endpoint::json_body;
 use crate::endpoint::problem::{Problem, shortened, with_causes};
 use crate::observe::{Operation, OperationOutcome};
 use crate::shared::{
     Actor, Expiry, OperatorAction, OverrideError, OverrideRecord, Target, window_text,
 };
+use slidegate::limit::Period;
 
 /// Longer reasons belong into a ticket, which the reason can name.
 const MAX_REASON_CHARS: usize = 200;
@@ -226,11 +226,11 @@ fn granted_window(
 /// The quotas that the target may be counted by, under every plan.
 fn quotas_by_window(target: &Target, policies: &Policies) -> BTreeMap<Duration, BTreeSet<String>> {
     let mut by_window = BTreeMap::<Duration, BTreeSet<String>>::new();
-    let is_meant = |policy: &&CheckedPolicy| match &target.policy {
+    let selects = |policy: &&CheckedPolicy| match &target.policy {
         Some(name) => *name == policy.name,
         None => policy.counts(&target.identity),
     };
-    for policy in policies.iter().filter(is_meant) {
+    for policy in policies.iter().filter(selects) {
         let account = Account { policy: policy.name.clone(), identity: target.identity };
         let plans = match policy.default_plan() {
             Some(_) => policies.plans().iter().map(|plan| plan.quotas.clone()).collect(),
@@ -331,10 +331,9 @@ impl From<OverrideError> for Problem {
                 StatusCode::BAD_REQUEST
             }
             OverrideError::Full => StatusCode::CONFLICT,
-            OverrideError::SharedMap(_)
-            | OverrideError::Bans(_)
-            | OverrideError::Disk(_)
-            | OverrideError::Account(_) => StatusCode::SERVICE_UNAVAILABLE,
+            OverrideError::Redis(_) | OverrideError::Disk(_) | OverrideError::Account(_) => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
         };
         Self::new(status, with_causes(&error))
     }

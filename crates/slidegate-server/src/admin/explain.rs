@@ -1,42 +1,23 @@
 //! What a described request would fall under, and what would be decided about it now.
 
-use std::net::IpAddr;
-use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::{Query, Request, State};
-use http::{HeaderMap, Method};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use slidegate::Policies;
 use slidegate::policy::{ExplainedPolicy, Explanation};
-use slidegate_replay::{DescribedRequest, RequestReading};
+use slidegate_replay::DescribedRequest;
 use slidegate_tower::bad_request;
 
 use super::Operator;
 use super::changes::NoParameters;
-use crate::decisions::{Answer, question};
+use crate::decisions::Answer;
 use crate::endpoint::json_body;
 use crate::endpoint::problem::Problem;
 
 /// A request with many long headers.
 const MAX_BODY_BYTES: usize = 256 * 1024;
-
-#[derive(Default, Deserialize)]
-#[serde(default, deny_unknown_fields, expecting = "an object")]
-struct ExplainBody {
-    #[serde(deserialize_with = "question::method")]
-    method: Method,
-    #[serde(deserialize_with = "question::path")]
-    path: Option<String>,
-    #[serde(deserialize_with = "question::headers")]
-    headers: HeaderMap,
-    client: Option<IpAddr>,
-    peer: Option<IpAddr>,
-    user: Option<String>,
-    plan: Option<String>,
-    cost: Option<NonZeroU32>,
-}
 
 /// `POST /v1/explain`
 #[derive(Debug, Serialize)]
@@ -79,18 +60,17 @@ pub(super) async fn explain(
     if json_body::is_list(&body) {
         return Err(Problem::invalid_body("expected an object, not a list"));
     }
-    let body: ExplainBody = json_body::parse(&body)?;
-    Ok(Json(operator.explain(&body.into()).await))
+    Ok(Json(operator.explain(&json_body::parse(&body)?).await))
 }
 
 impl Operator {
     async fn explain(&self, request: &DescribedRequest) -> ExplainView {
         let (gate, settings) = (self.live.gate(), self.live.settings());
-        let reading = RequestReading { client_address: settings.client_address.clone() };
-        let facts = reading.facts(request);
+        let limiter = &settings.limiter;
+        let facts = request.facts(&limiter.client_address);
         let policies = self.policies();
         let other_paths = policies.other_paths(&request.path);
-        let client = reading.explain_client(request);
+        let client = request.explain_client(&limiter.client_address);
         let client =
             client.unwrap_or_else(|| "unknown, as neither client nor peer says".to_owned());
         if let Err(error) = gate.check(&facts) {
@@ -102,7 +82,7 @@ impl Operator {
         let [blocked, exempt] =
             [blocked, exempt].map(|listed| listed.map(|listed| listed.shown(&policies)));
         let each = each.into_iter().map(|one| PolicyEffect::new(one, &policies)).collect();
-        let decision = Answer::new(gate.peek(&facts).await, &settings.responder, &request.headers);
+        let decision = Answer::new(gate.peek(&facts).await, &limiter.responder, &request.headers);
         ExplainView { client, other_paths, blocked, exempt, policies: each, decision }
     }
 }
@@ -112,13 +92,5 @@ impl PolicyEffect {
         let ExplainedPolicy { policy, identity, effect } = explained;
         let identity = identity.map(|identity| policies.shown(&identity).into_owned());
         Self { policy: policy.to_string(), identity, effect }
-    }
-}
-
-impl From<ExplainBody> for DescribedRequest {
-    fn from(body: ExplainBody) -> Self {
-        let ExplainBody { method, path, headers, client, peer, user, plan, cost } = body;
-        let path = path.unwrap_or_else(|| "/".to_owned());
-        Self { method, path, headers, client, peer, user, plan, cost }
     }
 }

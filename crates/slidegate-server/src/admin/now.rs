@@ -61,7 +61,7 @@ impl<C: Clock> NowService<C> {
         match &*answer {
             Some((made, bytes)) if now.saturating_since(*made) < FRESH => bytes.clone(),
             _ => {
-                let json = serde_json::to_vec(&self.view(now));
+                let json = serde_json::to_vec(&self.view());
                 let bytes = Bytes::from(json.expect("strings and numbers can be JSON"));
                 *answer = Some((now, bytes.clone()));
                 bytes
@@ -89,7 +89,7 @@ impl<C: Clock> NowService<C> {
         self.sampler.lock().step(self.observer.request_totals(), &totals, times);
     }
 
-    fn view(&self, now: Timestamp) -> NowView {
+    fn view(&self) -> NowView {
         let sampler = self.sampler.lock();
         NowView {
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -97,7 +97,7 @@ impl<C: Clock> NowService<C> {
             started: Rfc3339(self.observer.started_at()),
             reload: ReloadView::new(self.observer.reload_state()),
             store: StoreView::of(&self.observer),
-            gateways: self.heartbeats.gateways(now),
+            gateways: self.heartbeats.gateways(self.observer.gate().now()),
             step_ms: STEP.as_millis() as u64,
             requests: sampler.requests.clone(),
             policies: sampler.policies.clone(),
@@ -172,11 +172,11 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_answer_has_a_step_every_five_seconds_and_is_made_once_a_second() {
+    async fn an_answer_has_a_step_every_five_seconds_and_is_made_once_a_second() {
         let clock = ManualClock::default();
         let gate = gate(&clock);
         let observer = Observer::new(gate.clone(), &LOG, None, Arc::new(clock.clone()));
-        let heartbeats = Arc::new(Heartbeats::new(None, observer.started_at()));
+        let heartbeats = Arc::new(Heartbeats::new(observer.started_at()));
         let now = Arc::new(NowService::new(observer.clone(), heartbeats, clock.clone()));
         let answer = || serde_json::from_slice::<Value>(&now.answer()).unwrap();
         let first = answer();

@@ -49,7 +49,7 @@ async fn plan(
         planned.map_err(|error| Problem::bad_request(format_args!("{error:#}")))?;
     let warnings = loaded.warnings.iter().map(ToString::to_string).collect();
     let in_force = reloader.live.gate().policies();
-    let accounts = reloader.accounts_over(&in_force, &loaded.config.rules.policies).await;
+    let accounts = reloader.accounts_over(&in_force, &loaded.config.limiter.policies).await;
     reload::free(loaded.config);
     Ok(Json(ReloadPlan { changes, warnings, accounts }))
 }

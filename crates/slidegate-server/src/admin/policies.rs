@@ -13,9 +13,9 @@ use slidegate::{Cost, Name, Quota};
 
 use super::Operator;
 use super::changes::NoParameters;
-use crate::config::Period;
 use crate::endpoint::problem::Problem;
 use crate::observe::PolicyTotals;
+use slidegate::limit::Period;
 
 /// `GET /v1/policies`
 #[derive(Debug, Serialize)]
@@ -59,7 +59,7 @@ struct PolicyView {
     count_denied: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     ban: Option<BanRule>,
-    /// Whether it only watches.
+    /// Whether it is a shadow policy, which refuses no requests.
     shadow: bool,
     on_store_error: String,
     in_headers: bool,
@@ -86,7 +86,7 @@ struct BanRule {
 struct DecisionCounts {
     allowed: u64,
     refused: u64,
-    /// What it would have refused if it did not only watch.
+    /// What it would have refused if it were not a shadow policy.
     shadow: u64,
     /// What its candidate would have refused, if it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -135,7 +135,7 @@ impl PolicyView {
             quotas: texts(policy.quotas()),
             plans,
             candidate: policy.candidate.as_ref().map(|quotas| texts(quotas.as_slice())),
-            given_quotas: policy.has_given_quotas(),
+            given_quotas: policy.has_caller_quotas(),
             cost: match policy.cost {
                 Cost::Units(units) => Some(units),
                 Cost::Request => None,

@@ -32,11 +32,11 @@ fn endpoint(live: Arc<LiveConfig>) -> (Router, CancellationToken) {
 fn endpoint_with(live: Arc<LiveConfig>, token: Option<&Secret>) -> (Router, CancellationToken) {
     let (draining, gate) = (CancellationToken::new(), live.gate().clone());
     let observer = Observer::new(gate.clone(), &LOG, None, Arc::new(SystemClock::new()));
-    let overrides = Arc::new(OverrideService::open(gate, Persistence::Process, None).unwrap());
+    let overrides = Arc::new(OverrideService::open(gate, Persistence::Process).unwrap());
     let recent = RecentLists::default();
     let operator = Operator { live, overrides, observer: observer.clone(), recent };
     let clock = Arc::new(SystemClock::new());
-    let heartbeats = Arc::new(Heartbeats::new(None, clock.wall()));
+    let heartbeats = Arc::new(Heartbeats::new(clock.wall()));
     let now = Arc::new(NowService::new(observer, heartbeats, clock));
     (router(operator, draining.clone(), token, now::router(now)), draining)
 }
@@ -47,8 +47,8 @@ fn memory_endpoint() -> (Router, CancellationToken) {
 
 fn live(action: OnStoreError, store: impl Into<AnyStore>) -> Arc<LiveConfig> {
     let address = ClientAddress::new(AddressSource::Peer, []);
-    let rules = LimiterConfig::new(policies(action), Responder::new(), address);
-    LiveConfig::of(rules, store)
+    let limiter = LimiterConfig::new(policies(action), Responder::new(), address);
+    LiveConfig::of(limiter, store)
 }
 
 /// One shared policy that says this to a store in trouble, and others that do not care.
@@ -79,7 +79,7 @@ async fn readiness(router: &Router) -> (StatusCode, Value) {
 }
 
 #[tokio::test]
-async fn the_pages_are_there_and_others_are_problems() {
+async fn admin_pages_exist_and_other_paths_are_problems() {
     let (router, _closing) = memory_endpoint();
     let metrics = ask(&router, Method::GET, "/metrics").await;
     let media_type = metrics.headers()[header::CONTENT_TYPE].to_str().unwrap().to_owned();
@@ -135,7 +135,7 @@ async fn metrics_need_the_token_and_probes_do_not() {
 }
 
 #[tokio::test]
-async fn memory_is_ready_until_it_drains() {
+async fn a_server_on_memory_is_ready_until_it_drains() {
     let (router, closing) = memory_endpoint();
     let (status, said) = readiness(&router).await;
     assert_eq!(status, StatusCode::OK);
@@ -157,7 +157,7 @@ fn forsaken(action: OnStoreError) -> Arc<LiveConfig> {
 }
 
 #[tokio::test]
-async fn a_sick_redis_is_told_of_and_counts_only_where_a_policy_needs_it() {
+async fn a_failing_redis_is_reported_and_counts_only_where_a_policy_needs_it() {
     for (action, status) in [
         (OnStoreError::Local, StatusCode::OK),
         (OnStoreError::Allow, StatusCode::OK),

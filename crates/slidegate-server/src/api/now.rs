@@ -93,7 +93,7 @@ pub(crate) struct PolicySeries {
     pub(crate) allowed: VecDeque<u32>,
     /// Denials, and requests of identities that the policy has banned.
     pub(crate) refused: VecDeque<u32>,
-    /// What the policy would have refused if it did not only watch.
+    /// What the policy would have refused if it were not a shadow policy.
     pub(crate) shadow: VecDeque<u32>,
     /// What the policy's candidate quotas would have refused.
     pub(crate) candidate: VecDeque<u32>,

@@ -6,21 +6,22 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use anyhow::bail;
+use slidegate::limit::Period;
 use slidegate::policy::UnknownKeys;
 use slidegate::{Policies, Quota};
 use slidegate_proxy::{ListenAddress, RouteConfig};
 use slidegate_redis::KeyTemplate;
 
 use crate::config::{
-    self, Config, ConfigSummary, Flags, GatewayConfig, LimitSummary, Loaded, Period, RedisConfig,
-    Sources, StoreConfig,
+    self, Config, ConfigSummary, Flags, GatewayConfig, LimitSummary, Loaded, RedisConfig, Sources,
+    StoreConfig,
 };
 use crate::preflight;
 use crate::terminal;
 
 pub(crate) const AFTER_HELP: &str = "\
 What `slidegate serve FILE` would refuse in this environment and on this machine is refused here, by
-the same rules. Nothing is connected to.
+the same limiter. Nothing is connected to.
 
 Exit codes:
   0  the file is good; there may be warnings
@@ -77,7 +78,7 @@ fn warnings(loaded: &Loaded) -> String {
 /// All that there is to say about a good configuration.
 fn report(loaded: &Loaded) -> String {
     let config = &loaded.config;
-    let summary = &config.rules.summary;
+    let summary = &config.limiter.summary;
     let mut text = String::new();
     section(&mut text, "listeners", listeners(config));
     section(&mut text, "store", store(config));
@@ -198,7 +199,7 @@ fn store(config: &Config) -> Vec<String> {
             let place = redis.shown();
             let mut lines =
                 vec![format!("Redis at {place}, {layout}{scores}, deadline {deadline} ms")];
-            lines.extend(permissions(redis, &config.rules.policies));
+            lines.extend(permissions(redis, &config.limiter.policies));
             lines
         }
     }
@@ -213,7 +214,7 @@ fn permissions(redis: &RedisConfig, policies: &Policies) -> Option<String> {
 
 /// What one account of each policy takes at its worst, and a full store in all.
 fn accounts(config: &Config) -> Vec<String> {
-    let summary = &config.rules.summary;
+    let summary = &config.limiter.summary;
     let mut largest = 0;
     let mut lines = Vec::new();
     for policy in &summary.policies {

@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_few_instants_are_told_and_the_last_of_them() {
+    fn a_few_instants_are_listed_and_the_last_of_them() {
         for (free, words) in [
             (&[][..], "all units are free"),
             (&[(1, 12_000)], "free again: all 1 unit in 12s"),

@@ -7,7 +7,7 @@ use anyhow::{Context, bail};
 use slidegate::policy::Network;
 use slidegate::{Identity, Name};
 
-use crate::decisions::identity::{IdentityTextError, from_text};
+use crate::identity_text::{IdentityTextError, from_text};
 
 /// No key is half as long.
 const MAX_SECRET_BYTES: u64 = 64 * 1024;

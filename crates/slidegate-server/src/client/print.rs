@@ -2,11 +2,13 @@
 
 use std::fmt::{self, Display};
 use std::num::NonZeroU32;
+use std::time::Duration;
 
 use crate::api::{
     AccountList, AccountSort, AccountView, AccountsReset, IdentityView, OverrideCreated,
     OverrideLifted, OverrideList, OverrideView, QuotaView, ReloadChanges, ReloadPlan,
 };
+use slidegate::limit::Period;
 
 impl Display for AccountList {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -78,7 +80,7 @@ impl AccountView {
             let room = format!("{} left of {}", candidate.remaining, candidate.quota);
             all.push(format!("candidate {room}"));
         }
-        all.extend(self.shadow.then(|| "only watched".to_owned()));
+        all.extend(self.shadow.then(|| "shadow".to_owned()));
         all.extend(self.degraded.then(|| "as this process knows it, without the store".to_owned()));
         all.join(", ")
     }
@@ -240,20 +242,9 @@ fn override_table(overrides: &[OverrideView]) -> String {
     }))
 }
 
-/// A length of time in the two units that matter, rounded up to a second unless it is short.
+/// A length of time for people.
 pub(super) fn time(ms: u64) -> String {
-    let seconds = if ms < 10_000 { ms / 1000 } else { ms.div_ceil(1000) };
-    let two = |whole: u64, unit: &str, rest: u64, smaller: &str| match rest {
-        0 => format!("{whole}{unit}"),
-        rest => format!("{whole}{unit} {rest}{smaller}"),
-    };
-    match seconds {
-        0..=9 => format!("{}.{}s", seconds, ms % 1000 / 100),
-        10..=59 => format!("{seconds}s"),
-        60..=3599 => two(seconds / 60, "min", seconds % 60, "s"),
-        3600..=86_399 => two(seconds / 3600, "h", seconds % 3600 / 60, "min"),
-        _ => two(seconds / 86_400, "d", seconds % 86_400 / 3600, "h"),
-    }
+    Period(Duration::from_millis(ms)).rounded().to_string()
 }
 
 /// Rows of cells, each with its column's heading. Columns are as wide as what stands in them, and
@@ -280,25 +271,6 @@ pub(super) fn table<const N: usize>(
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn times_are_told_in_two_units() {
-        for (ms, text) in [
-            (0, "0.0s"),
-            (1234, "1.2s"),
-            (9999, "9.9s"),
-            (12_001, "13s"),
-            (59_999, "1min"),
-            (60_000, "1min"),
-            (61_000, "1min 1s"),
-            (3_600_000, "1h"),
-            (5_400_000, "1h 30min"),
-            (86_400_000, "1d"),
-            (31_622_400_000, "366d"),
-        ] {
-            assert_eq!(time(ms), text);
-        }
-    }
 
     #[test]
     fn columns_are_as_wide_as_they_must_be_and_empty_ones_are_left_out() {

@@ -9,12 +9,12 @@ use tokio::time::{sleep, timeout};
 
 use super::admin_endpoint::AdminEndpoint;
 use super::overview::{Overview, TextSize};
-use crate::config::Period;
 use crate::server::StopSignals;
 use crate::terminal::{
     CANNOT_WRITE, CLEAR_BELOW, CLEAR_REST_OF_LINE, ENTER, LEAVE, Paint, Tone, columns, is_screen,
     rows, show, write,
 };
+use slidegate::limit::Period;
 
 pub(super) const AFTER_HELP: &str = "\
 On a terminal it fills the screen until Ctrl-C; elsewhere it prints once and ends. Decisions are
@@ -41,16 +41,14 @@ pub(crate) struct TopArguments {
     server: AdminEndpoint,
 }
 
-const SHORTEST: Duration = Duration::from_millis(100);
+const MIN_INTERVAL: Duration = Duration::from_millis(100);
 /// A server that takes longer is away.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-fn interval(text: &str) -> Result<Period, &'static str> {
+fn interval(text: &str) -> anyhow::Result<Period> {
     let period: Period = text.parse()?;
-    match period.0 >= SHORTEST {
-        true => Ok(period),
-        false => Err("expected at least 100ms"),
-    }
+    anyhow::ensure!(period.0 >= MIN_INTERVAL, "expected at least {}", Period(MIN_INTERVAL));
+    Ok(period)
 }
 
 pub(super) fn run(arguments: &TopArguments) -> anyhow::Result<()> {

@@ -197,7 +197,7 @@ impl<'c> Lint<'c> {
             let text = "it never takes part: there is no [rls] that descriptors could come to";
             table.warn_if(policy.descriptors.is_some() && !self.has_rls, text);
             let ban = table.named("ban");
-            let text = "it never bans: the policy is only watching (shadow)";
+            let text = "it never bans: shadow policies refuse no requests";
             ban.warn_if(policy.shadow && ban.is_set(), text);
             let consistency = table.named("consistency");
             let text = "it holds units longer and spares no call: the store is in memory";
@@ -299,9 +299,9 @@ impl<'c> Lint<'c> {
 fn lint_quotas(table: &Value<'_>, quotas: &[Quota]) {
     let warn = |quota: &Quota, text: String| {
         let all = table.named("quotas");
-        let is_meant =
+        let selects =
             |value: &Value<'_>| value.text().and_then(|text| text.parse().ok()) == Some(*quota);
-        all.elements().into_iter().find(is_meant).unwrap_or(all).warn_if(true, text);
+        all.elements().into_iter().find(selects).unwrap_or(all).warn_if(true, text);
     };
     for short in quotas {
         for long in quotas.iter().filter(|long| long.window() > short.window()) {

@@ -40,7 +40,7 @@ pub(crate) use self::reader::Value;
 pub(crate) use self::sources::{File, MAX_BYTES, Sources, read_named};
 pub(crate) use self::store::{RedisConfig, SnapshotConfig, StoreConfig};
 pub(crate) use self::summary::{ConfigSummary, LimitSummary};
-pub(crate) use self::values::{Period, Secret};
+pub(crate) use self::values::Secret;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -59,7 +59,7 @@ pub(crate) struct Config {
     /// What a server is started with.
     pub(crate) server: ServerConfig,
     /// Policies, responses and client addresses: the part that a reload can change.
-    pub(crate) rules: LimiterConfig,
+    pub(crate) limiter: LimiterConfig,
     /// The file that API keys were read from, which is to be watched.
     pub(crate) keys_file: Option<KeysFileVersion>,
     /// The files whose contents are a part of it.
@@ -227,7 +227,7 @@ fn read(root: &Value<'_>, enforced: bool) -> Option<Config> {
         has_redis: matches!(store, Some(StoreConfig::Redis(_))),
     }
     .run();
-    let rules = limiter.finish(root, policies)?;
+    let limiter = limiter.finish(root, policies)?;
     let (store, keys_file, files) = (store?, None, BTreeSet::new());
     let server = ServerConfig {
         gateway,
@@ -241,5 +241,5 @@ fn read(root: &Value<'_>, enforced: bool) -> Option<Config> {
         log,
         audit,
     };
-    Some(Config { server, rules, keys_file, files })
+    Some(Config { server, limiter, keys_file, files })
 }

@@ -14,7 +14,7 @@ use crate::config::flags::{Flags, Profile};
 use crate::config::reader::{Reader, nearest};
 use crate::config::sources::{self, Environment};
 use crate::config::tree::{Content, Node};
-use crate::config::values::Period;
+use slidegate::limit::Period;
 
 /// The policy of a file without policies, and the one that is changed if none is named.
 const DEFAULT_POLICY: &str = "default";

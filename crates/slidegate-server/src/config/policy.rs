@@ -9,7 +9,7 @@ use slidegate_tower::{Headers, Refusal, Responder, Shape, TemplateError};
 
 use crate::config::api_keys::{IssuedKeys, ListedKey};
 use crate::config::reader::Value;
-use crate::config::values::Period;
+use slidegate::limit::Period;
 
 /// A policy as it is written. What could not be read has been reported, and is left out.
 pub(super) struct PolicyConfig<'t> {

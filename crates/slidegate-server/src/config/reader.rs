@@ -13,8 +13,9 @@ use clap::ValueEnum;
 use crate::config::error::{Diagnostic, Location, Origin};
 use crate::config::preflight::{Preflight, PreflightCheck};
 use crate::config::tree::{Content, Node};
-use crate::config::values::{Period, Secret};
+use crate::config::values::Secret;
 use crate::file::{self, FileContents};
+use slidegate::limit::Period;
 
 /// No secret has a hundredth of it.
 const MAX_SECRET_BYTES: u64 = 64 * 1024;

@@ -15,7 +15,7 @@ pub(crate) const POLICIES: [&str; 2] = [WINDOW, BURST];
 pub(crate) fn policies(on_store_error: OnStoreError) -> [Policy; 2] {
     POLICIES.map(|name| {
         let policy = Policy::new(name).identity([Source::named(name)]).not_in_headers();
-        policy.given_quotas(quotas_of).on_store_error(on_store_error)
+        policy.caller_quotas(quotas_of).on_store_error(on_store_error)
     })
 }
 

@@ -3,7 +3,6 @@
 
 mod answer;
 mod auth;
-pub(crate) mod identity;
 pub(crate) mod question;
 mod refunds;
 #[cfg(test)]
@@ -25,6 +24,7 @@ use slidegate::limit::SystemClock;
 use slidegate::policy::without_query;
 use slidegate::{AccountError, Clock, Decision, NamedCharge, Timestamp};
 use slidegate_proxy::Accepted;
+use slidegate_replay::DescribedRequest;
 use slidegate_tower::{LimiterOutcome, bad_request};
 
 pub(crate) use self::answer::Answer;
@@ -203,7 +203,8 @@ impl Decisions {
             }
             None => {
                 let answer = self.decide_request(question, mode).await;
-                (answer, &question.method, question.path(), question.client)
+                let DescribedRequest { method, path, client, .. } = &question.request;
+                (answer, method, path.as_str(), *client)
             }
         };
         if mode == DecideMode::Spend {
@@ -216,9 +217,9 @@ impl Decisions {
         Ok(answer)
     }
 
-    async fn decide_request(&self, request: &Question, mode: DecideMode) -> Answer {
+    async fn decide_request(&self, question: &Question, mode: DecideMode) -> Answer {
         let (gate, settings) = (self.live.gate(), self.live.settings());
-        let facts = request.facts();
+        let facts = question.facts();
         if let Err(error) = gate.check(&facts) {
             return Answer::bad_request(bad_request(&error));
         }
@@ -226,7 +227,7 @@ impl Decisions {
             DecideMode::Spend => gate.decide(&facts).await,
             DecideMode::Peek => gate.peek(&facts).await,
         };
-        Answer::new(outcome, &settings.responder, &request.headers)
+        Answer::new(outcome, &settings.limiter.responder, &question.request.headers)
     }
 
     async fn decide_charges(
@@ -245,7 +246,7 @@ impl Decisions {
             // The policies have changed since the question was read.
             Err(error) => return Err(Problem::invalid_body(error)),
         };
-        Ok(Answer::new(outcome, &self.live.settings().responder, &HeaderMap::new()))
+        Ok(Answer::new(outcome, &self.live.settings().limiter.responder, &HeaderMap::new()))
     }
 
     /// `/v1/auth`, `/v1/auth/nginx` and `/v1/auth/envoy`
@@ -254,7 +255,8 @@ impl Decisions {
         let settings = self.live.settings();
         let (head, _) = request.into_parts();
         let peer = head.extensions.get::<Accepted>().and_then(|accepted| accepted.peer);
-        let original = OriginalRequest::read(protocol, &head, peer, &settings.client_address)?;
+        let original =
+            OriginalRequest::read(protocol, &head, peer, &settings.limiter.client_address)?;
         let response = match settings.limiter.decide(original.head()).await {
             LimiterOutcome::Pass(decision) => {
                 let mut allowed = http::Response::new(Bytes::new());

@@ -5,28 +5,42 @@ use std::marker::PhantomData;
 use std::net::IpAddr;
 use std::num::NonZeroU32;
 
-use bytes::Bytes;
-use http::{HeaderMap, HeaderName, HeaderValue, Method};
-use serde::de::{Error, MapAccess, SeqAccess, Visitor};
+use http::{HeaderMap, Method};
+use serde::de::{Error, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
-use serde_json::Value;
 use slidegate::{Facts, Identity, NamedCharge, Policies};
+use slidegate_replay::{DescribedRequest, described_request};
+use slidegate_tower::ResolvedClient;
 
-use super::identity;
 use crate::endpoint::json_body;
 use crate::endpoint::problem::{Problem, shortened};
+use crate::identity_text;
 
 /// One question: about a request as its caller describes it, or about charges.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, deny_unknown_fields, expecting = "an object")]
+#[derive(Debug, Deserialize)]
+#[serde(from = "QuestionBody")]
 pub(super) struct Question {
-    #[serde(deserialize_with = "method")]
-    pub(super) method: Method,
-    #[serde(deserialize_with = "path")]
+    pub(super) request: DescribedRequest,
+    /// Whether a member of it is there.
+    describes_request: bool,
+    /// Whether the headers were written by the caller, not by its client.
+    trusted: Option<bool>,
+    refundable: Option<bool>,
+    charges: Option<AtMost<MAX_CHARGES, ChargeBody>>,
+}
+
+/// The members of a question. Those of [`DescribedRequest`] are listed again, because serde does not
+/// deny unknown members of a struct that flattens another.
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields, expecting = "an object")]
+struct QuestionBody {
+    #[serde(deserialize_with = "described_request::method")]
+    method: Method,
+    #[serde(deserialize_with = "described_request::path")]
     path: Option<String>,
-    #[serde(deserialize_with = "headers")]
-    pub(super) headers: HeaderMap,
-    pub(super) client: Option<IpAddr>,
+    #[serde(deserialize_with = "described_request::headers")]
+    headers: HeaderMap,
+    client: Option<IpAddr>,
     user: Option<String>,
     plan: Option<String>,
     cost: Option<NonZeroU32>,
@@ -35,12 +49,27 @@ pub(super) struct Question {
     charges: Option<AtMost<MAX_CHARGES, ChargeBody>>,
 }
 
+impl From<QuestionBody> for Question {
+    fn from(body: QuestionBody) -> Self {
+        let QuestionBody { method, path, headers, client, user, plan, cost, .. } = body;
+        let QuestionBody { trusted, refundable, charges, .. } = body;
+        let mut request =
+            DescribedRequest { method, headers, client, user, plan, cost, ..Default::default() };
+        let describes_request =
+            path.is_some() || trusted.is_some() || request != DescribedRequest::default();
+        if let Some(path) = path {
+            request.path = path;
+        }
+        Self { request, describes_request, trusted, refundable, charges }
+    }
+}
+
 /// Units to spend from one account.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, expecting = "an object")]
 struct ChargeBody {
     policy: String,
-    #[serde(deserialize_with = "identity::deserialize")]
+    #[serde(deserialize_with = "identity_text::deserialize")]
     identity: Identity,
     plan: Option<String>,
     cost: Option<NonZeroU32>,
@@ -54,12 +83,6 @@ pub(super) const MAX_QUESTIONS: usize = 100;
 
 /// The most accounts that one question can charge.
 const MAX_CHARGES: usize = 16;
-
-/// The most header lines that are read, as servers commonly limit them.
-const MAX_HEADERS: usize = 256;
-
-/// The longest path, as the gateway has it.
-const MAX_PATH_BYTES: usize = 65_534;
 
 impl Question {
     /// Reads one question, or a list of them. The policies are those that charges can be under.
@@ -83,7 +106,7 @@ impl Question {
     fn check(&self, policies: &Policies) -> Result<(), (String, String)> {
         let Some(AtMost(charges)) = &self.charges else { return Ok(()) };
         let wrong = |member: &str, problem: &str| Err((member.to_owned(), problem.to_owned()));
-        if self.describes_request() {
+        if self.describes_request {
             return wrong("charges", "not together with members that describe a request");
         }
         if charges.is_empty() {
@@ -103,38 +126,16 @@ impl Question {
         Ok(())
     }
 
-    fn describes_request(&self) -> bool {
-        let Self { method, path, headers, client, user, plan, cost, trusted, .. } = self;
-        let is_someone = client.is_some() || user.is_some() || plan.is_some();
-        let has_head = *method != Method::GET || path.is_some() || !headers.is_empty();
-        has_head || is_someone || cost.is_some() || trusted.is_some()
-    }
-
     /// Whether the answer is to have an id, so that what is spent can be refunded.
     pub(super) fn is_refundable(&self) -> bool {
         self.refundable == Some(true)
     }
 
-    pub(super) fn path(&self) -> &str {
-        self.path.as_deref().unwrap_or("/")
-    }
-
-    /// The facts about the request.
+    /// The facts about the request. The caller says who the client is, and whether to trust headers.
     pub(super) fn facts(&self) -> Facts<'_> {
-        let mut facts = Facts::new(&self.method, self.path()).headers(&self.headers);
-        if let Some(client) = self.client {
-            facts = facts.client(client);
-        }
-        if let Some(user) = &self.user {
-            facts = facts.user(user);
-        }
-        if let Some(plan) = &self.plan {
-            facts = facts.plan(plan);
-        }
-        if let Some(cost) = self.cost {
-            facts = facts.cost(cost);
-        }
-        if self.trusted == Some(true) { facts.headers_trusted() } else { facts }
+        let client = self.request.client;
+        let is_trusted = self.trusted == Some(true);
+        self.request.head().facts(ResolvedClient { peer: client, client, is_trusted })
     }
 
     /// The charges, if the question is about some.
@@ -149,76 +150,6 @@ impl Question {
         });
         Some(named.collect())
     }
-}
-
-pub(crate) fn method<'de, D: Deserializer<'de>>(json: D) -> Result<Method, D::Error> {
-    let Some(text) = Option::<String>::deserialize(json)? else { return Ok(Method::GET) };
-    let shown = shortened(&text);
-    let error = || Error::custom(format_args!("expected a method such as GET, not {shown:?}"));
-    text.parse().map_err(|_| error())
-}
-
-pub(crate) fn path<'de, D: Deserializer<'de>>(json: D) -> Result<Option<String>, D::Error> {
-    let path = Option::<String>::deserialize(json)?;
-    match path.as_deref() {
-        Some(path) if path.len() > MAX_PATH_BYTES => {
-            Err(Error::custom(format_args!("longer than {MAX_PATH_BYTES} bytes")))
-        }
-        _ => Ok(path),
-    }
-}
-
-pub(crate) fn headers<'de, D: Deserializer<'de>>(json: D) -> Result<HeaderMap, D::Error> {
-    json.deserialize_any(HeadersVisitor)
-}
-
-struct HeadersVisitor;
-
-impl<'de> Visitor<'de> for HeadersVisitor {
-    type Value = HeaderMap;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object of headers")
-    }
-
-    fn visit_unit<E: Error>(self) -> Result<HeaderMap, E> {
-        Ok(HeaderMap::new())
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut lines: A) -> Result<HeaderMap, A::Error> {
-        let mut headers = HeaderMap::new();
-        while let Some(name) = lines.next_key::<String>()? {
-            let values = match lines.next_value()? {
-                Value::Array(values) => values,
-                Value::Null => Vec::new(),
-                one => vec![one],
-            };
-            let Ok(header) = HeaderName::try_from(&name) else {
-                let name = shortened(&name);
-                return Err(Error::custom(format_args!("{name:?} is not a header's name")));
-            };
-            for value in values {
-                if headers.len() >= MAX_HEADERS {
-                    let problem = format_args!("more than {MAX_HEADERS} header lines");
-                    return Err(Error::custom(problem));
-                }
-                // The value may be a secret, and is not repeated.
-                let Some(value) = header_value(value) else {
-                    return Err(Error::custom(format_args!(
-                        "expected a value of {header}: a string without control characters, or a \
-                         list of such"
-                    )));
-                };
-                headers.append(&header, value);
-            }
-        }
-        Ok(headers)
-    }
-}
-
-fn header_value(json: Value) -> Option<HeaderValue> {
-    let Value::String(text) = json else { return None };
-    HeaderValue::from_maybe_shared(Bytes::from(text)).ok()
 }
 
 /// A list that is not read any further than it may be long.

@@ -64,8 +64,8 @@ impl RefundTable {
         let mut table = self.0.lock();
         let index = usize::try_from(number.checked_sub(table.first)?).ok()?;
         let entry = table.entries.get_mut(index)?;
-        let is_meant = entry.secret == secret && !entry.is_expired(now);
-        is_meant.then(|| entry.decision.take()).flatten()
+        let is_valid = entry.secret == secret && !entry.is_expired(now);
+        is_valid.then(|| entry.decision.take()).flatten()
     }
 }
 
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_is_good_once_and_for_a_minute() {
+    fn a_refund_id_is_good_once_and_for_a_minute() {
         let table = RefundTable::default();
         let ids = [0, 1, 2].map(|ms| keep(&table, at(ms)));
         assert!(table.take(&ids[0], at(59_999)).is_some());
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_else_is_an_id() {
+    fn nothing_but_a_kept_id_is_a_refund_id() {
         let table = RefundTable::default();
         let id = keep(&table, at(0));
         let (number, secret) = id.split_once('-').unwrap();

@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn the_whole_script_takes_half_a_minute_or_the_run_if_that_is_longer() {
+    fn a_demo_script_takes_half_a_minute_or_the_run_if_that_is_longer() {
         let at = |seconds: u64| Timestamp::from_millis(seconds * 1000);
         let sent = [1, 30, 60].map(|seconds| script(at(0), at(seconds)).len());
         assert_eq!(sent, [1667, 50_000, 50_000]);

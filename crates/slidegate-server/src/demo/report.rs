@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_zero() {
+    fn no_admissions_are_zero_in_any_interval() {
         check_most(&[], 0);
     }
 
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn the_fullest_interval_may_be_anywhere() {
+    fn fullest_interval_may_be_anywhere() {
         check_most(&[(0, 0), (100_000, 100_001), (130_000, 130_001), (159_998, 159_999)], 3);
         check_most(&[(59_000, 59_001), (0, 1), (61_000, 61_001), (60_500, 60_501)], 3);
     }

@@ -95,9 +95,9 @@ mod tests {
     use crate::demo::clients::CLIENTS;
 
     #[test]
-    fn the_clients_are_checked_against_the_quotas_in_force() {
+    fn clients_are_checked_against_the_quotas_in_force() {
         let loaded = config::load(&sources(([127, 0, 0, 1], 3000).into())).unwrap();
-        let policies = loaded.config.rules.policies;
+        let policies = loaded.config.limiter.policies;
         let plans = policies.plans().into_iter().map(|plan| plan.quotas.as_slice().to_vec());
         let own = policies.iter().map(|policy| policy.quotas().to_vec());
         let quotas: Vec<String> =
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn only_its_keys_would_be_warned_of() {
+    fn only_keys_of_the_demos_configuration_would_be_warned_of() {
         let loaded = config::load(&sources(([127, 0, 0, 1], 3000).into())).unwrap();
         for warning in loaded.warnings {
             let text = warning.to_string();

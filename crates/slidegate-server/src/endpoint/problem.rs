@@ -4,19 +4,24 @@ use std::borrow::Cow;
 use std::error::Error;
 use std::fmt::{self, Display};
 
+use axum::body::Body;
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::response::{IntoResponse, Response};
-use http::{StatusCode, header};
-use serde::{Serialize, Serializer};
+use http::StatusCode;
+use serde::Serialize;
+use slidegate_tower::ProblemDetails;
 
 /// An error response.
-#[derive(Debug, Serialize)]
+#[derive(Debug)]
 pub(crate) struct Problem {
-    r#type: &'static str,
-    title: &'static str,
-    #[serde(serialize_with = "code")]
     pub(crate) status: StatusCode,
     pub(crate) detail: String,
+    problems: Vec<InvalidMember>,
+}
+
+/// What the problem details of a bad request have besides those of RFC 9457.
+#[derive(Serialize)]
+struct InvalidMembers {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     problems: Vec<InvalidMember>,
 }
@@ -38,9 +43,7 @@ const MAX_PROBLEM_CHARS: usize = 256;
 
 impl Problem {
     pub(crate) fn new(status: StatusCode, detail: impl Display) -> Self {
-        let title = status.canonical_reason().unwrap_or_default();
-        let (r#type, detail, problems) = ("about:blank", detail.to_string(), Vec::new());
-        Self { r#type, title, status, detail, problems }
+        Self { status, detail: detail.to_string(), problems: Vec::new() }
     }
 
     pub(crate) fn bad_request(detail: impl Display) -> Self {
@@ -105,8 +108,9 @@ impl From<PathRejection> for Problem {
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        let content_type = [(header::CONTENT_TYPE, "application/problem+json")];
-        (self.status, content_type, axum::Json(self)).into_response()
+        let Self { status, detail, problems } = self;
+        let details = ProblemDetails::new(status, detail).with(InvalidMembers { problems });
+        details.response().map(Body::from)
     }
 }
 
@@ -134,8 +138,4 @@ fn cut(text: &str, most_chars: usize) -> Cow<'_, str> {
         Some((end, _)) => Cow::Owned(format!("{}…", &text[..end])),
         None => Cow::Borrowed(text),
     }
-}
-
-fn code<S: Serializer>(status: &StatusCode, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_u16(status.as_u16())
 }

@@ -39,7 +39,7 @@ impl Authorization for EnvoyService {
             .map_err(|_| Status::invalid_argument("expected a method such as GET"))?;
         let headers = headers(&http);
         let settings = self.live.settings();
-        let clients = &settings.client_address;
+        let clients = &settings.limiter.client_address;
         let original =
             OriginalRequest::of_envoy(&method, &http.path, &headers, (source, envoy), clients);
         let response = match settings.limiter.decide(original.head()).await {

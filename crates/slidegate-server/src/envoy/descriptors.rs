@@ -118,7 +118,7 @@ impl EnvoyService {
             Hits::Spend | Hits::Peek => status(charges, &decision),
         });
         let statuses = statuses.collect();
-        let responder = &self.live.settings().responder;
+        let responder = &self.live.settings().limiter.responder;
         let outcome = Ok(decision);
         let refusal = responder.refuse(&outcome, &HeaderMap::new());
         let code = if refusal.is_some() { Code::OverLimit } else { Code::Ok };

@@ -60,7 +60,7 @@ fn check(descriptors: &str, expected: &[&str], report: &str) {
 }
 
 #[test]
-fn the_example_is_imported_as_its_toml_says() {
+fn an_example_is_imported_as_its_toml_says() {
     let mut import = Import::default();
     import
         .add("config.yaml", include_str!("../../../../examples/envoy-ratelimit/config.yaml"))
@@ -97,7 +97,7 @@ fn every_unit_has_its_window() {
 }
 
 #[test]
-fn the_most_specific_rule_is_the_only_one() {
+fn only_the_most_specific_rule_applies() {
     const LIMIT: &str = "rate_limit: { unit: second, requests_per_unit: 1 }";
     // Values before patterns before none, and patterns in their order.
     check(
@@ -198,7 +198,7 @@ fn what_has_no_equal_is_in_the_report() {
 }
 
 #[test]
-fn names_are_valid_and_unique() {
+fn names_of_imported_policies_are_valid_and_unique() {
     let limit = "rate_limit: { unit: day, requests_per_unit: 2";
     let long = "x".repeat(100);
     check(

@@ -481,7 +481,7 @@ fn encode_connections(
         each(|counts| &counts.waited).map(|(listener, count)| ([listener], count)),
     )?;
     let failures: [(_, CounterOf); 5] = [
-        ("refused", |counts| &counts.refused),
+        ("refused", |counts| &counts.untrusted),
         ("address", |counts| &counts.over_address_limit),
         ("tls", |counts| &counts.tls_failures),
         ("proxy-header", |counts| &counts.proxy_header_failures),

@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_format_is_the_one_that_the_client_prefers() {
+    fn metrics_are_in_the_format_that_the_client_prefers() {
         let prometheus_3 = "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.5,\
                             application/openmetrics-text;version=0.0.1;q=0.4,\
                             text/plain;version=1.0.0;escaping=allow-utf-8;q=0.3,\

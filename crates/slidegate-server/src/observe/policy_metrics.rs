@@ -50,7 +50,7 @@ pub(crate) struct PolicyTotals {
     pub(crate) allowed: u64,
     /// Denials, and requests of identities that the policy has banned.
     pub(crate) refused: u64,
-    /// What it would have denied if it did not only watch.
+    /// What it would have denied if it were not a shadow policy.
     pub(crate) shadow: u64,
     /// What its candidate quotas would have denied.
     pub(crate) candidate: u64,
@@ -127,7 +127,7 @@ impl PolicyMetrics {
         page.family(
             "slidegate_policy_decisions",
             "Decisions of each policy, by plan (empty if the policy goes by none) and verdict: \
-             allow (it had room for the request), deny, shadow-deny (it only watches), block \
+             allow (it had room for the request), deny, shadow-deny (a shadow policy), block \
              (it has banned the identity, whose plan is not looked up).",
             policies.iter().flat_map(|(policy, counters)| {
                 counters.verdicts().map(move |(plan, verdict, counter)| {
@@ -300,7 +300,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_least_remaining_counts_and_then_the_longest_wait() {
+    fn lowest_standing_has_the_least_remaining_and_then_the_longest_wait() {
         let lowest = LowestStanding::default();
         assert_eq!(lowest.get(), None);
         let year_ms = 366 * 24 * 3600 * 1000;

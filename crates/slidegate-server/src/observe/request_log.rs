@@ -111,7 +111,7 @@ impl DenialLog {
     }
 }
 
-/// The standing that a request was denied for, or would have been by a policy that only watches.
+/// The standing that a request was denied for, or would have been by a shadow policy.
 fn exceeded(decision: &Decision) -> Option<(&PolicyStanding, &Standing)> {
     if matches!(decision.verdict(), Verdict::Deny { .. }) {
         return decision.tightest();

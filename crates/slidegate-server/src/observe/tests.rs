@@ -204,7 +204,7 @@ fn names_are_as_promised_and_everything_says_what_it_is() {
 }
 
 #[test]
-fn each_policy_tells_its_verdicts_by_plan() {
+fn each_policy_counts_its_verdicts_by_plan() {
     let plan = |name, units| Plan::new(name, [Quota::per_hour(units)]);
     let api = Policy::new("api").plan_header(HeaderName::from_static("x-plan"), "free");
     let login = Policy::new("login").path("/login").quota(Quota::per_minute(1));
@@ -247,7 +247,7 @@ fn each_policy_tells_its_verdicts_by_plan() {
 }
 
 #[test]
-fn the_time_of_a_decision_is_told_from_that_of_upstream() {
+fn decision_time_is_measured_apart_from_that_of_upstream() {
     let scene = Scene::new(three_policies());
     let decision = scene.ask("/", 1);
     scene.answer_for("/", StatusCode::OK, Some(&decision), UpstreamOutcome::Answered);
@@ -286,7 +286,7 @@ fn both_formats_say_the_same() {
 }
 
 #[test]
-fn a_store_on_redis_tells_of_its_calls() {
+fn a_store_on_redis_reports_its_calls() {
     let redis = RedisStore::builder("redis://127.0.0.1:1").build().unwrap();
     let gate = Gate::new(three_policies(), LeasedStore::new(ResilientStore::new(redis)).into());
     let read = Read::of(&Observer::new(Arc::new(gate), &LOG, None, Arc::new(SystemClock::new())));
@@ -358,7 +358,7 @@ fn bans_are_counted_apart() {
 }
 
 #[test]
-fn the_lowest_standing_is_forgotten_in_time_and_not_by_being_looked_at() {
+fn lowest_standing_expires_by_time_and_not_by_being_read() {
     let scene = Scene::new(three_policies());
     let remaining =
         || Read::of(&scene.observer).value("rate_limit_remaining", &[("policy", "login")]);
@@ -459,7 +459,7 @@ fn many_identities_cannot_flood_the_log() {
 }
 
 #[test]
-fn the_access_log_has_a_line_for_every_request_and_no_more_of_it_than_is_safe() {
+fn an_access_log_has_a_line_for_every_request_and_no_more_of_it_than_is_safe() {
     let scene = Scene::new(three_policies());
     let lines = lines_of("slidegate::access=info", || {
         drop(scene.ask("/login", 1));

@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use http::header::Entry;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
+use slidegate::limit::Period;
 use slidegate_replay::DescribedRequest;
 
 use super::expectation::Expectation;
-use crate::config::{self, ConfigErrors, Flags, LimiterConfig, Period, Sources, Value};
+use crate::config::{self, ConfigErrors, Flags, LimiterConfig, Sources, Value};
 
 /// The most repetitions of a step.
 const MAX_TIMES: u32 = 1_000_000;
@@ -61,7 +62,7 @@ impl CaseFile {
                 .skipping_files(skip_files);
             let mut policies = Vec::new();
             match config::load(&config) {
-                Ok(loaded) => policies.extend(loaded.config.rules.policies.names().cloned()),
+                Ok(loaded) => policies.extend(loaded.config.limiter.policies.names().cloned()),
                 Err(errors) => config_errors = Some(errors),
             }
             let policies: Vec<&str> = policies.iter().map(|name| &**name).collect();
@@ -80,9 +81,9 @@ impl CaseFile {
         self.config.name()
     }
 
-    /// The rules that the cases are for. Each case has its own.
+    /// The configuration that the cases test, once for each case.
     pub(super) fn load(&self) -> Result<LimiterConfig, ConfigErrors> {
-        Ok(config::load(&self.config)?.config.rules)
+        Ok(config::load(&self.config)?.config.limiter)
     }
 }
 
@@ -160,7 +161,7 @@ impl CaseStep {
         let start =
             if at.is_set() { instant(&at)? } else { before.map_or(Duration::ZERO, Self::end) };
         if let Some(before) = before.filter(|before| start < before.last()) {
-            let text = format!("in the past: the step before is at {}", shown(before.last()));
+            let text = format!("in the past: the step before is at {}", Period(before.last()));
             at.report(text);
         }
         let (expect, request) = (expect?, request?);
@@ -200,11 +201,6 @@ fn instant(value: &Value<'_>) -> Option<Duration> {
         "0" | "0ms" | "0s" | "0min" | "0h" | "0d" => Some(Duration::ZERO),
         _ => value.parsed().map(|Period(at)| at),
     }
-}
-
-/// The same, as text.
-pub(super) fn shown(at: Duration) -> String {
-    if at.is_zero() { "0s".to_owned() } else { Period(at).to_string() }
 }
 
 /// The request of a step: what it does not say is as in the case's.

@@ -6,8 +6,9 @@ use std::time::Duration;
 use slidegate::{Decision, Policies, PolicyStanding, Standing, Verdict};
 use slidegate_replay::Undecided;
 
-use crate::config::{Period, Value};
+use crate::config::Value;
 use crate::observe::BlockReason;
+use slidegate::limit::Period;
 
 /// What is expected. What is not said may be anything.
 #[derive(Debug, Default)]
@@ -205,7 +206,7 @@ fn standing_line(own: &PolicyStanding, policies: &Policies) -> String {
         line += &format!(", plan {}", plan.name);
     }
     line += match (own.is_violated(), own.shadow) {
-        (true, true) => ": would deny, but only watches",
+        (true, true) => ": would deny (shadow)",
         (true, false) => ": denied",
         (false, _) => "",
     };

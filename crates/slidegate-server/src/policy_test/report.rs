@@ -4,9 +4,10 @@ use std::fmt::Write as _;
 
 use slidegate::policy::without_query;
 
-use super::case_file::{CaseFile, PolicyCase, shown};
+use super::case_file::{CaseFile, PolicyCase};
 use super::runner::CaseFailure;
 use crate::terminal::{self, Paint, Tone};
+use slidegate::limit::Period;
 
 /// The report on a file, printed while its cases run.
 pub(super) struct CaseReport<'f> {
@@ -93,7 +94,7 @@ impl<'f> CaseReport<'f> {
         let request = &step.request;
         // A query may have a secret.
         let (method, path) = (&request.method, without_query(&request.path));
-        let _ = writeln!(text, ", at {}: {method} {path}", shown(failure.at));
+        let _ = writeln!(text, ", at {}: {method} {path}", Period(failure.at));
         let _ = writeln!(text, "expected: {}", step.expect);
         for (i, line) in failure.decided.iter().enumerate() {
             let _ = match i {

@@ -32,8 +32,8 @@ pub(super) struct CaseFailure<'c> {
 
 impl PolicyCase {
     /// Runs all steps on empty accounts.
-    pub(super) fn run(&self, rules: LimiterConfig) -> Result<(), CaseFailure<'_>> {
-        let simulation = Simulation::new(rules.into(), CAPACITY);
+    pub(super) fn run(&self, limiter: LimiterConfig) -> Result<(), CaseFailure<'_>> {
+        let simulation = Simulation::new(limiter.into(), CAPACITY);
         for (i, step) in self.steps.iter().enumerate() {
             for (j, at) in step.instants().enumerate() {
                 let outcome = simulation.decide(Timestamp::default() + at, &step.request);
@@ -51,7 +51,7 @@ impl PolicyCase {
                     decided: outcome_lines(&outcome, &policies),
                     explanation: explain::explanation(
                         &policies,
-                        simulation.reading(),
+                        simulation.client_address(),
                         &step.request,
                     ),
                 });

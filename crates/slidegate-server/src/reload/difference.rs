@@ -3,11 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Display;
 
-use slidegate::limit::Quotas;
 use slidegate::policy::{CheckedPlan, CheckedPolicy, UnknownKeys};
-use slidegate::{Identity, Name, Policies, Source};
+use slidegate::{Identity, Name, Policies};
 
-use crate::config::{Period, ServerConfig};
+use crate::config::ServerConfig;
 
 /// What is different about the new policies, a line each. Empty if nothing that matters is.
 pub(crate) fn difference(old: &Policies, new: &Policies) -> Vec<String> {
@@ -46,36 +45,8 @@ pub(crate) fn difference(old: &Policies, new: &Policies) -> Vec<String> {
 /// A name, and settings with their labels.
 type NamedSettings<'p> = (&'p str, Vec<(&'static str, String)>);
 
-/// The settings of a policy, except for its list of exemptions.
 fn policy(policy: &CheckedPolicy) -> NamedSettings<'_> {
-    let settings = vec![
-        ("method", list(&policy.methods)),
-        ("path", list(policy.paths())),
-        ("descriptors", option(policy.descriptors.as_ref())),
-        ("identity", list(&policy.identity.iter().map(source).collect::<Vec<_>>())),
-        ("anonymous", if policy.skip_anonymous { "skip" } else { "share" }.to_owned()),
-        ("quotas", list(policy.quotas())),
-        ("candidate", list(policy.candidate.as_ref().map_or(&[][..], Quotas::as_slice))),
-        ("default plan", option(policy.default_plan().map(|plan| &plan.name))),
-        ("plan header", option(policy.plan_header())),
-        ("cost", policy.cost.to_string()),
-        ("count_denied", policy.count_denied.to_string()),
-        ("ban", option(policy.ban)),
-        ("shadow", policy.shadow.to_string()),
-        ("scope", policy.scope.to_string()),
-        ("lease", option(policy.lease.map(Period))),
-        ("headers", policy.in_headers.to_string()),
-        ("on_store_error", policy.on_store_error.to_string()),
-    ];
-    (&policy.name, settings)
-}
-
-/// With the prefixes of addresses, if they are not the usual ones.
-fn source(source: &Source) -> String {
-    match source {
-        Source::Ip(prefixes) if *prefixes != Default::default() => format!("ip {prefixes:?}"),
-        other => other.to_string(),
-    }
+    (&policy.name, policy.settings())
 }
 
 fn plan<'p>(plan: &&'p CheckedPlan) -> NamedSettings<'p> {
@@ -177,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_said_of_nothing() {
+    fn equal_configurations_have_no_difference() {
         let some = || {
             Policies::builder()
                 .plan(Plan::new("free", [Quota::per_minute(60)]))
@@ -190,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn policies_come_and_go_and_change() {
+    fn added_removed_and_changed_policies_are_listed() {
         let ten = Policy::new("login").path("/login").quota(Quota::per_minute(10));
         check(
             Policies::builder().policy(login()).policy(Policy::new("old").quota(Quota::per_day(1))),
@@ -226,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn another_user_header_is_told() {
+    fn another_user_header_is_reported() {
         let some = || Policies::builder().policy(login());
         let other = || some().user_header(http::HeaderName::from_static("x-user-id"));
         check(some(), other(), &["user header none -> x-user-id"]);

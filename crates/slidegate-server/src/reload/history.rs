@@ -7,7 +7,8 @@ use slidegate::limit::Quotas;
 use slidegate::policy::CheckedPolicy;
 use slidegate::{Identity, Policies, Scope};
 
-use crate::config::{Period, StoreConfig};
+use crate::config::StoreConfig;
+use slidegate::limit::Period;
 
 /// The most API keys that a line names.
 const MAX_NAMES: usize = 10;
@@ -15,7 +16,7 @@ const MAX_NAMES: usize = 10;
 /// What becomes of the history of accounts whose quotas, identities or places change, a line each.
 pub(crate) fn history(old: &Policies, new: &Policies, store: &StoreConfig) -> Vec<String> {
     let mut lines = Vec::new();
-    for policy in new.iter().filter(|policy| !policy.has_given_quotas()) {
+    for policy in new.iter().filter(|policy| !policy.has_caller_quotas()) {
         let Some(before) = old.iter().find(|before| before.name == policy.name) else {
             lines.extend(of_new_policy(policy, old, new, store));
             continue;
@@ -177,7 +178,10 @@ mod tests {
     #[track_caller]
     fn check(store: &str, [old, new]: [&str; 2], expected: &[&str]) {
         let (old, new) = (config(store, old), config(store, new));
-        assert_eq!(history(&old.rules.policies, &new.rules.policies, &old.server.store), expected);
+        assert_eq!(
+            history(&old.limiter.policies, &new.limiter.policies, &old.server.store),
+            expected
+        );
     }
 
     #[test]
@@ -208,7 +212,7 @@ mod tests {
             let file = File::Text { name: "test.toml".to_owned(), text };
             let sources = Sources { file: Some(file), ..Sources::default() };
             let new = config::load(&sources).unwrap().config;
-            history(&old.rules.policies, &new.rules.policies, &old.server.store)
+            history(&old.limiter.policies, &new.limiter.policies, &old.server.store)
         };
         let memory = "store.kind = 'memory'";
         let empty = "policy b: new, so its accounts start empty";
@@ -229,7 +233,7 @@ mod tests {
                 format!("[[api_key]]\nkey = '{secret}{n}'\nname = 'k{n}'\nplan = 'free'\n")
             });
             let plan = "plan = 'free'\n[plans.free]\nquotas = '5/min'\n";
-            config("", &format!("{plan}{}", keys.collect::<String>())).rules.policies
+            config("", &format!("{plan}{}", keys.collect::<String>())).limiter.policies
         };
         let store = config("", "quotas = '5/min'").server.store;
         let check = |old: &Policies, new: &Policies, expected: &[&str]| {

@@ -71,7 +71,7 @@ impl Reloader {
     fn compared(&self, loaded: Loaded) -> anyhow::Result<(Loaded, ReloadChanges)> {
         let store = self.live.gate().store();
         store
-            .check_policies(&loaded.config.rules.policies)
+            .check_policies(&loaded.config.limiter.policies)
             .context("[store] has changed too; restart to apply it. With the store in force")?;
         let changes = self.compare(&loaded.config);
         Ok((loaded, changes))
@@ -79,7 +79,7 @@ impl Reloader {
 
     /// Compares what is in force with a configuration that is not yet.
     fn compare(&self, new: &Config) -> ReloadChanges {
-        let (old_policies, new_policies) = (self.live.gate().policies(), &new.rules.policies);
+        let (old_policies, new_policies) = (self.live.gate().policies(), &new.limiter.policies);
         let mut changes = difference(&old_policies, new_policies);
         changes.extend(self.compare_reading(new));
         let restart =
@@ -90,11 +90,11 @@ impl Reloader {
 
     /// How clients and paths are read.
     fn compare_reading(&self, new: &Config) -> Vec<String> {
-        let (old, new, mut changes) = (self.live.settings(), &new.rules, Vec::new());
-        let (before, after) = (old.client_address.source(), new.client_address.source());
+        let (old, new, mut changes) = (self.live.settings(), &new.limiter, Vec::new());
+        let (before, after) = (old.limiter.client_address.source(), new.client_address.source());
         if before != after {
             changes.push(format!("client address {before} -> {after}"));
-        } else if old.client_address != new.client_address {
+        } else if old.limiter.client_address != new.client_address {
             changes.push("the list of trusted proxies has changed".to_owned());
         }
         if old.paths != new.policies.path_reading() {

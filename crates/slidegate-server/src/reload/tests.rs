@@ -166,7 +166,7 @@ async fn a_file_that_is_never_at_rest_is_read_all_the_same() {
 }
 
 #[tokio::test]
-async fn sighup_always_asks_for_a_reload_and_a_change_is_told_apart() {
+async fn sighup_always_asks_for_a_reload_and_is_distinguished_from_a_change() {
     let directory = Directory::new("signal");
     let path = directory.write("config.toml", "a = 1");
     let mut changes = watch(Some(path)).await.unwrap();

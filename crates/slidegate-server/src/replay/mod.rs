@@ -158,12 +158,12 @@ fn check_share(
 impl ReplayArguments {
     fn replay(&self) -> anyhow::Result<ReplayReport> {
         self.check_standard_input()?;
-        let (sources, rules) = self.load(&self.config)?;
+        let (sources, limiter) = self.load(&self.config)?;
         let against = self.against.as_deref().map(|path| self.load(path)).transpose()?;
-        let steps = self.sweep.as_ref().map(|range| range.load(&sources, &rules.policies));
+        let steps = self.sweep.as_ref().map(|range| range.load(&sources, &limiter.policies));
         let steps = steps.transpose()?;
         let name = |path: &Path| path.display().to_string();
-        let mut replay = Replay::new(name(&self.config), rules.into())
+        let mut replay = Replay::new(name(&self.config), limiter.into())
             .format(self.format_choice())
             .mappings(self.map.clone());
         if let (Some(path), Some((_, other))) = (&self.against, against) {
@@ -197,8 +197,8 @@ impl ReplayArguments {
     fn load(&self, path: &Path) -> anyhow::Result<(Sources, LimiterConfig)> {
         let sources = Sources::of_command(Some(path), Flags::default())?;
         let sources = sources.skipping_files(self.skip_files);
-        let rules = config::load(&sources)?.config.rules;
-        Ok((sources, rules))
+        let limiter = config::load(&sources)?.config.limiter;
+        Ok((sources, limiter))
     }
 }
 

@@ -37,7 +37,7 @@ impl FromStr for SweepRange {
 }
 
 impl SweepRange {
-    /// Each quota, and the rules with it in place of the policy's own.
+    /// Each quota, and the limiter with it in place of the policy's own.
     pub(super) fn load(
         &self,
         sources: &Sources,
@@ -49,7 +49,7 @@ impl SweepRange {
         };
         let load = |quota| {
             let changed = sources.with_quotas(&self.policy, self.replaced(policy, quota)?);
-            Ok((quota, config::load(&changed)?.config.rules.into()))
+            Ok((quota, config::load(&changed)?.config.limiter.into()))
         };
         self.quotas()?.into_iter().map(load).collect()
     }

@@ -52,13 +52,13 @@ impl Endpoint {
             .into_iter()
             .fold(Policies::builder().policy(jobs), |builder, policy| builder.policy(policy));
         let address = ClientAddress::new(AddressSource::Peer, []);
-        let rules = LimiterConfig::new(built.build().unwrap(), Responder::new(), address);
+        let limiter = LimiterConfig::new(built.build().unwrap(), Responder::new(), address);
         let clock = ManualClock::new(Timestamp::from_millis(1_700_000_000_000));
         let store = MemoryStore::builder().clock(clock).build();
-        let live = LiveConfig::of(rules, store);
+        let live = LiveConfig::of(limiter, store);
         let (gate, clock) = (live.gate().clone(), Arc::new(SystemClock::new()));
         let observer = Observer::new(gate.clone(), &LOG, None, clock.clone());
-        let overrides = Arc::new(OverrideService::open(gate, Persistence::Process, None).unwrap());
+        let overrides = Arc::new(OverrideService::open(gate, Persistence::Process).unwrap());
         let failures = observer.token_failures();
         let token = token
             .map(|token| RequiredToken::new(&Secret::new(token), ListenerKind::Resp, failures));
@@ -337,7 +337,7 @@ fn named_policies_are_spent_peeked_and_reset() {
 }
 
 #[test]
-fn clients_can_say_hello_and_what_is_unknown_is_told_what_there_is() {
+fn clients_can_send_hello_and_unknown_commands_get_a_list_of_known_ones() {
     let endpoint = Endpoint::open();
     let mut client = endpoint.connect();
     let version = env!("CARGO_PKG_VERSION");
@@ -474,7 +474,7 @@ fn bad_input_ends_its_own_connection_and_no_other() {
 }
 
 #[test]
-fn a_client_that_never_reads_is_cut_and_holds_up_nobody() {
+fn a_client_that_never_reads_is_cut_and_delays_no_other() {
     let timeouts =
         Timeouts { idle: Duration::from_millis(300), head: PATIENCE, ..Timeouts::default() };
     let endpoint = Endpoint::with(&timeouts, None);

@@ -2,8 +2,7 @@
 
 use std::fmt::Write;
 
-use slidegate::policy::CheckedPolicy;
-use slidegate::{Policies, Scope};
+use slidegate::Policies;
 use slidegate_proxy::{ListenAddress, RouteConfig};
 
 use crate::config::{EndpointConfig, ServerConfig, StoreConfig};
@@ -84,7 +83,7 @@ pub(crate) fn banner(
     text
 }
 
-/// A text for each policy, of those in force unless the operator has switched them off.
+/// A text for each policy and plan, of those in force unless the operator has switched them off.
 pub(crate) fn limits(policies: &Policies, enforced: bool) -> Vec<String> {
     if !enforced {
         return vec!["NOTHING: all policies are switched off".to_owned()];
@@ -92,8 +91,9 @@ pub(crate) fn limits(policies: &Policies, enforced: bool) -> Vec<String> {
     if policies.names().next().is_none() {
         return vec!["nothing: there are no policies".to_owned()];
     }
-    let own = policies.iter().filter(|policy| !policy.has_given_quotas());
-    own.map(|policy| describe(policy, policies)).collect()
+    let own = policies.iter().filter(|policy| !policy.has_caller_quotas());
+    let plans = policies.plans().into_iter().map(|plan| format!("plan {plan}"));
+    own.map(ToString::to_string).chain(plans).collect()
 }
 
 fn url(scheme: &str, address: &ListenAddress) -> String {
@@ -110,40 +110,6 @@ fn upstream(route: &RouteConfig) -> String {
         "" | "/" => servers.join(", "),
         prefix => format!("{} for {prefix}", servers.join(", ")),
     }
-}
-
-fn describe(policy: &CheckedPolicy, policies: &Policies) -> String {
-    let mut text = format!("{}: {}", policy.name, quotas(policy, policies));
-    let sources: Vec<String> = policy.identity.iter().map(ToString::to_string).collect();
-    let _ = write!(text, " per {}", sources.join(" or "));
-    if let Some(descriptors) = &policy.descriptors {
-        let _ = write!(text, " on {descriptors}");
-    }
-    if !policy.methods.is_empty() || !policy.paths().is_empty() {
-        let methods: Vec<&str> = policy.methods.iter().map(http::Method::as_str).collect();
-        let what = [methods.join(", "), policy.paths().join(", ")];
-        let what: Vec<&str> = what.iter().map(String::as_str).filter(|w| !w.is_empty()).collect();
-        let _ = write!(text, " on {}", what.join(" "));
-    }
-    if policy.scope == Scope::Local {
-        text.push_str(", in this process");
-    }
-    if policy.shadow {
-        text.push_str(", only watching");
-    }
-    text
-}
-
-fn quotas(policy: &CheckedPolicy, policies: &Policies) -> String {
-    let list = |quotas: &[slidegate::Quota]| {
-        quotas.iter().map(ToString::to_string).collect::<Vec<_>>().join(" and ")
-    };
-    if policy.default_plan().is_none() {
-        return list(policy.quotas());
-    }
-    let plans = policies.plans();
-    let plans = plans.iter().map(|plan| format!("{} {}", plan.name, list(plan.quotas.as_slice())));
-    plans.collect::<Vec<_>>().join(", ")
 }
 
 fn describe_store(store: &StoreConfig) -> String {

@@ -50,14 +50,11 @@ impl RunningServer {
             [&public.gateway, &public.decisions, &public.resp, &public.rls].map(local);
         let endpoints = LocalAddresses { gateway, decisions, resp, rls, admin };
         server.observer.started();
-        // Before the first request, so that bans apply to it.
-        server.overrides.refresh().await;
-        tokio::spawn(server.overrides.clone().poll());
         tokio::spawn(server.now.clone().run());
-        tokio::spawn(server.heartbeats.clone().run(server.clock.clone(), server.observer.clone()));
-        if let Some(bans) = &server.bans {
-            bans.exchange().await;
-            tokio::spawn(bans.clone().run());
+        if let Some(exchange) = &server.exchange {
+            // Before the first request, so that overrides and bans apply to it.
+            exchange.refresh().await;
+            tokio::spawn(exchange.clone().run());
         }
         let workers = public.open(server, &server.rls().await, &shutdown)?;
         Ok(Self { endpoints, workers, draining, shutdown, _admin })
@@ -202,7 +199,7 @@ fn internal_settings(listener: ListenerKind, server: &Server) -> Settings {
 
 fn gateway_settings(config: &GatewayConfig, server: &Server) -> Settings {
     let live = server.live.clone();
-    let trusted = move |peer| live.settings().client_address.trusts(peer);
+    let trusted = move |peer| live.settings().limiter.client_address.trusts(peer);
     let mut settings = Settings::new(&config.proxy.timeouts, &config.proxy.bounds)
         .with_trusted_peers(TrustedPeers::new(trusted));
     if config.proxy_protocol {

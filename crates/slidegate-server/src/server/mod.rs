@@ -75,7 +75,12 @@ async fn serve(
     }
     wait_to_drain(&running, server.config.drain_delay, &mut stop).await;
     let finish = finish(running.workers, snapshot, &mut stop);
-    let (cut_off, ()) = tokio::join!(finish, server.heartbeats.leave());
+    let leave = async {
+        if let Some(exchange) = &server.exchange {
+            exchange.leave().await;
+        }
+    };
+    let (cut_off, ()) = tokio::join!(finish, leave);
     server.end();
     tracing::info!(requests_cut_off = cut_off != Some(0), connections_cut_off = cut_off, "stopped");
     anyhow::ensure!(cut_off.is_some(), "stopped before all requests in flight had finished");

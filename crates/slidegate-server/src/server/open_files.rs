@@ -32,7 +32,7 @@ pub(super) fn check_limit(config: &GatewayConfig) {
         tracing::warn!(
             limit,
             needed,
-            "the limit of open files (ulimit -Hn) is too low for gateway.proxy.bounds.connections"
+            "the limit of open files (ulimit -Hn) is too low for gateway.bounds.connections"
         );
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use parking_lot::Mutex;
 use slidegate::limit::SystemClock;
-use slidegate::{Gate, Name, Policies};
+use slidegate::{Gate, Policies};
 use slidegate_proxy::ListenAddress;
 use tokio::task::JoinHandle;
 use tracing_appender::non_blocking::WorkerGuard;
@@ -26,8 +26,7 @@ use crate::live_config::LiveConfig;
 use crate::observe::{ListenerKind, Observer, Trail};
 use crate::reload::{self, Cause, Loader, Reloader};
 use crate::resp::Resp;
-use crate::shared::{BanQueue, Heartbeats, SharedBans};
-use crate::shared::{OverrideService, Persistence};
+use crate::shared::{BanQueue, Exchange, Heartbeats, OverrideService, Persistence};
 use crate::store::{self, AnyStore};
 
 /// What all endpoints share, and where it came from.
@@ -36,10 +35,9 @@ pub(crate) struct Server {
     pub(crate) gateway: Option<Gateway>,
     pub(crate) observer: Observer,
     pub(crate) now: Arc<NowService<Arc<SystemClock>>>,
-    pub(crate) heartbeats: Arc<Heartbeats>,
     pub(crate) overrides: Arc<OverrideService>,
     /// With Redis only.
-    pub(crate) bans: Option<Arc<SharedBans>>,
+    pub(crate) exchange: Option<Arc<Exchange>>,
     pub(crate) tls: Option<Certificates>,
     pub(crate) rls_tls: Option<Certificates>,
     /// The clock by which all endpoints time requests for the observer.
@@ -65,19 +63,12 @@ const MAX_PLANS: usize = 2;
 
 impl Server {
     pub(crate) fn new(config: Config, sources: Sources, store: AnyStore) -> anyhow::Result<Self> {
-        let Config { server: config, rules, keys_file, files } = config;
-        let enforced = rules.enforced;
-        let redis = store.redis().map(|store| store.inner().redis().clone());
-        let overrides = match &redis {
-            Some(redis) => Persistence::SharedMap(redis.shared_map()),
-            None => Persistence::beside(config.store.snapshot()),
-        };
-        let gateways: Name = "gateways".parse().expect("a good name");
-        let gateways = redis.as_ref().map(|redis| redis.shared_map_named(&gateways));
-        let ban_log = redis.map(|redis| redis.event_log());
-        let queue = ban_log.is_some().then(Arc::<BanQueue>::default);
+        let Config { server: config, limiter, keys_file, files } = config;
+        let enforced = limiter.enforced;
+        let shared = store.redis().map(|store| store.inner().redis().shared_state());
+        let queue = shared.is_some().then(Arc::<BanQueue>::default);
         let local = store::memory(config.local_capacity);
-        let LimiterConfig { policies, responder, client_address, .. } = rules;
+        let LimiterConfig { policies, responder, client_address, .. } = limiter;
         let gate = Gate::with_local(policies, store, local);
         let gate = match queue.clone() {
             Some(queue) => gate.on_ban(move |ban| queue.push(ban)),
@@ -87,8 +78,11 @@ impl Server {
         let (trail, audit) = config.audit.as_ref().map(Trail::begin).transpose()?.unzip();
         let clock = Arc::new(SystemClock::new());
         let observer = Observer::new(live.gate().clone(), &config.log, trail, clock.clone());
-        let heartbeats = Arc::new(Heartbeats::new(gateways, observer.started_at()));
+        let heartbeats = Arc::new(Heartbeats::new(observer.started_at()));
         let now = NowService::new(observer.clone(), heartbeats.clone(), clock.clone());
+        let exchange = shared.zip(queue).map(|(shared, queue)| {
+            Arc::new(Exchange::new(shared, queue, observer.clone(), heartbeats))
+        });
         let gateway = config.gateway.as_ref();
         let tls =
             gateway.and_then(|gateway| gateway.tls.as_ref()).map(Certificates::load).transpose()?;
@@ -96,10 +90,11 @@ impl Server {
         let rls_tls = rls.and_then(|rls| rls.tls.as_ref()).map(Certificates::load).transpose()?;
         let gateway = gateway
             .map(|config| Gateway::new(config, live.clone(), observer.clone(), clock.clone()));
-        let bans = ban_log.zip(queue).map(|(log, queue)| {
-            Arc::new(SharedBans::new(live.gate().clone(), log, queue, observer.clone()))
-        });
-        let overrides = OverrideService::open(live.gate().clone(), overrides, bans.clone());
+        let persistence = match &exchange {
+            Some(exchange) => Persistence::Redis(exchange.clone()),
+            None => Persistence::beside(config.store.snapshot()),
+        };
+        let overrides = OverrideService::open(live.gate().clone(), persistence);
         let overrides = Arc::new(overrides.context("store.snapshot.file")?);
         let refunds = Arc::default();
         let config = Arc::new(config);
@@ -118,9 +113,8 @@ impl Server {
             gateway,
             observer,
             now: Arc::new(now),
-            heartbeats,
             overrides,
-            bans,
+            exchange,
             tls,
             rls_tls,
             clock,
@@ -213,14 +207,14 @@ impl Server {
     }
 
     fn apply(&mut self, config: Config, changes: &ReloadChanges) {
-        let Config { server, rules, keys_file, files } = config;
+        let Config { server, limiter, keys_file, files } = config;
         let before = self.live.gate().policies();
         self.keys_file = keys_file;
         *self.reloader.files.lock() = files;
         if let (Some(gateway), Some(config)) = (&self.gateway, &server.gateway) {
             gateway.reroute(&config.proxy.routes);
         }
-        self.live.replace(rules);
+        self.live.replace(limiter);
         self.observer.reloaded(&changes.changes, changes.restart.clone());
         changes.log();
         if !changes.changes.is_empty() {

@@ -40,7 +40,7 @@ const MAX_TOLD: usize = 40;
 
 /// Whether gateways count in the same accounts.
 fn is_shared(policy: &CheckedPolicy) -> bool {
-    policy.scope == Scope::Shared && !policy.has_given_quotas()
+    policy.scope == Scope::Shared && !policy.has_caller_quotas()
 }
 
 /// All that two gateways have to agree in so that they admit together what the policy says.

@@ -58,7 +58,7 @@ fn keys_that_two_policies_would_share_are_an_error() {
 }
 
 #[test]
-fn a_good_file_is_told_in_words() {
+fn a_good_file_is_summarized_in_words() {
     let output = check(GOOD, &[]);
     let told = text(output.stdout);
     assert_eq!(output.status.code(), Some(0), "{told}");
@@ -70,8 +70,8 @@ fn a_good_file_is_told_in_words() {
         "             bodies of any size within 1h, at 100 bytes/s or more; tunnels idle for 1h\n",
         "  admin      127.0.0.1:9090\n",
         "  Redis at 10.0.2.5:6379, packed, deadline 50 ms\n",
-        "  api: by plan (else free) for each api-key, else ip, every request\n",
-        "  login: 5/min for each ip, POST /login; bans for 10min after 20 denials in 1min\n",
+        "  api: by plan (else free) per api-key, else ip\n",
+        "  login: 5/min per ip on POST /login; bans for 10min after 20 denials in 1min\n",
         "  free: 60/min and 10000/day; upgrade at https://app.example.com/upgrade\n",
         "  an account of api, plan free: 51 kB here, 30 kB in Redis\n",
         "The configuration is good, with no warnings.\n",
@@ -150,7 +150,7 @@ fn files_that_cannot_be_read_exit_with_1() {
 }
 
 #[test]
-fn the_environment_is_part_of_what_is_checked() {
+fn check_includes_the_environment() {
     let check = |variables: &[(&str, &str)]| {
         let mut command = slidegate(&["check", "-"]);
         command.envs(variables.iter().copied()).stdin(Stdio::null());
@@ -161,7 +161,7 @@ fn the_environment_is_part_of_what_is_checked() {
     assert_eq!(code, Some(1));
     assert!(told.contains("RATE_LIMIT_MAX = \"nonsense\"") && told.contains("REDIS_URL"), "{told}");
     let (code, told) = check(&[("RATE_LIMIT_MAX", "7")]);
-    assert!(code == Some(0) && told.contains("default: 7/min for each ip"), "{told}");
+    assert!(code == Some(0) && told.contains("default: 7/min per ip"), "{told}");
     let (code, told) = check(&[("RATE_LIMIT_ENABLED", "false")]);
     assert!(code == Some(0) && told.contains("NO POLICY IS ENFORCED"), "{told}");
 }

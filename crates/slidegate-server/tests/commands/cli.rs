@@ -19,7 +19,7 @@ fn help_names_every_command_and_gives_examples() {
 }
 
 #[test]
-fn the_help_of_every_command_has_an_example() {
+fn every_commands_help_has_an_example() {
     for (command, example) in [
         ("serve", "slidegate serve --upstream http://127.0.0.1:3000 --quota 100/min"),
         ("serve", "RATE_LIMIT_WINDOW_MS"),
@@ -37,7 +37,7 @@ fn the_help_of_every_command_has_an_example() {
 }
 
 #[test]
-fn the_help_of_serve_tells_the_defaults() {
+fn help_of_serve_lists_the_defaults() {
     let text = String::from_utf8(slidegate(&["serve", "--help"]).output().unwrap().stdout).unwrap();
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
     for default in [
@@ -120,7 +120,7 @@ fn every_shell_gets_its_completions() {
 }
 
 #[test]
-fn a_server_that_is_told_nonsense_does_not_start() {
+fn a_server_with_invalid_arguments_does_not_start() {
     for (arguments, variable, expected) in [
         (&["serve", "--config", "/does/not/exist"][..], "", "/does/not/exist: cannot be read"),
         (&["serve"], "nonsense", "environment: RATE_LIMIT_MAX = \"nonsense\": expected"),

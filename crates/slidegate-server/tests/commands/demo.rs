@@ -142,7 +142,7 @@ fn url(text: &str, part: &str) -> String {
 }
 
 #[test]
-fn ends_by_itself_and_says_that_every_limit_held() {
+fn a_demo_ends_by_itself_and_reports_that_every_limit_held() {
     assert_eq!(run().status.code(), Some(0), "{}", plain());
     assert!(run().stderr.is_empty());
     assert!(plain().contains("Every limit held, and the polite user was never refused."));
@@ -160,7 +160,7 @@ fn ends_by_itself_and_says_that_every_limit_held() {
 }
 
 #[test]
-fn what_a_fixed_window_would_have_admitted_is_its_first_and_its_last_word() {
+fn a_demo_begins_and_ends_with_what_a_fixed_window_would_have_admitted() {
     let text = plain();
     assert!(
         text.starts_with("Slidegate demo: 20 per 10 s means at most 20 in any 10 s.\n"),
@@ -192,7 +192,7 @@ fn each_client_gets_what_its_limit_has() {
 }
 
 #[test]
-fn the_api_saw_what_was_admitted_and_nothing_else() {
+fn upstream_received_what_the_demo_admitted_and_nothing_else() {
     let text = plain();
     let clients = ["polite free user", "pro script", "boundary burster", "login guesser"];
     let rows = clients.map(|name| row(&text, name));
@@ -203,7 +203,7 @@ fn the_api_saw_what_was_admitted_and_nothing_else() {
 }
 
 #[test]
-fn is_plain_text_of_80_columns_when_piped_with_a_line_every_five_seconds() {
+fn a_piped_demo_is_plain_text_of_80_columns_with_a_line_every_five_seconds() {
     let text = plain();
     assert!(!text.contains('\x1b') && !text.contains('\r'));
     for line in text.lines() {
@@ -217,7 +217,7 @@ fn is_plain_text_of_80_columns_when_piped_with_a_line_every_five_seconds() {
 }
 
 #[test]
-fn people_can_try_it_meanwhile_and_ctrl_c_ends_it_early() {
+fn people_can_try_the_demo_while_it_runs_and_ctrl_c_ends_it_early() {
     let mut demo = Demo::spawn(&mut command(&["--seconds", "600"]));
     let text = demo.wait_for("grep rate_limit");
     let response = Client::new().get(url(&text, "/v1/reports")).send().unwrap();
@@ -231,7 +231,7 @@ fn people_can_try_it_meanwhile_and_ctrl_c_ends_it_early() {
 }
 
 #[test]
-fn stays_up_if_told_to_and_goes_on_limiting() {
+fn a_demo_that_stays_up_goes_on_limiting() {
     let mut demo = Demo::spawn(&mut command(&["--keep", "--seconds", "1"]));
     let text = demo.wait_for("stays up until Ctrl-C: try the commands above.");
     assert!(text.contains("Every limit held"), "{text}");
@@ -249,7 +249,7 @@ fn stays_up_if_told_to_and_goes_on_limiting() {
 }
 
 #[test]
-fn two_at_once_and_taken_ports_and_the_environment_are_no_problem() {
+fn two_demos_at_once_taken_ports_and_the_environment_do_no_harm() {
     // Whoever has them, they are taken.
     let _taken = [8080, 8081, 9090, 3000].map(|port| TcpListener::bind(("127.0.0.1", port)).ok());
     let mut first = command(&["--seconds", "2"]);
@@ -299,7 +299,7 @@ fn a_terminal_that_cannot_move_its_cursor_gets_plain_lines() {
 }
 
 #[test]
-fn ends_when_nobody_reads_any_longer() {
+fn a_demo_ends_when_its_output_is_closed() {
     let mut child = command(&["--seconds", "600"]).spawn().unwrap();
     let mut first = String::new();
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut first).unwrap();
@@ -310,7 +310,7 @@ fn ends_when_nobody_reads_any_longer() {
 }
 
 #[test]
-fn its_help_says_how_long_it_takes_and_how_it_ends() {
+fn help_of_demo_says_how_long_it_takes_and_how_it_ends() {
     let output = command(&["--help"]).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     for part in ["[default: 30]", "slidegate demo --keep", "0  every limit held, also if Ctrl-C"] {
@@ -319,7 +319,7 @@ fn its_help_says_how_long_it_takes_and_how_it_ends() {
 }
 
 #[test]
-fn is_the_first_command_and_the_first_picture_of_the_readme() {
+fn demo_is_the_first_command_and_the_first_picture_of_the_readme() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let readme = fs::read_to_string(root.join("README.md")).unwrap();
     let (_, commands) = readme.split_once("```sh\n").expect("there is a command");
@@ -342,7 +342,7 @@ fn is_the_first_command_and_the_first_picture_of_the_readme() {
 }
 
 #[test]
-fn a_length_that_is_none_is_refused() {
+fn a_demo_of_invalid_length_is_refused() {
     for seconds in ["0", "601", "soon"] {
         let output = command(&["--seconds", seconds]).output().unwrap();
         assert_eq!(output.status.code(), Some(2), "{seconds}");

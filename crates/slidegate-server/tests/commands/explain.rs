@@ -55,7 +55,7 @@ fn check(arguments: &[&str], expected: &str) {
 }
 
 #[test]
-fn a_request_with_an_api_key() {
+fn explain_describes_a_request_with_an_api_key() {
     let identity = slidegate::Identity::api_key(b"k-pro");
     let header = ["--header", "x-api-key: k-pro"];
     check(
@@ -71,7 +71,7 @@ fn a_request_with_an_api_key() {
 }
 
 #[test]
-fn an_unknown_plan_is_named_and_the_default_told() {
+fn an_unknown_plan_is_named_with_the_default() {
     let lines = |plan: &[&str]| {
         let given = [&["--path", "/x", "--user", "42"], plan].concat();
         let output = explain(&given);
@@ -92,7 +92,7 @@ fn an_unknown_plan_is_named_and_the_default_told() {
 }
 
 #[test]
-fn a_request_through_a_trusted_proxy() {
+fn explain_describes_a_request_through_a_trusted_proxy() {
     check(
         &[
             "--path",
@@ -113,7 +113,7 @@ fn a_request_through_a_trusted_proxy() {
 }
 
 #[test]
-fn a_request_of_somebody_who_would_pass_for_another() {
+fn explain_describes_a_request_with_forged_headers() {
     check(
         &[
             "--path",
@@ -126,7 +126,7 @@ fn a_request_of_somebody_who_would_pass_for_another() {
             "x-plan: pro",
         ],
         "request: GET /\n\
-         client: 192.0.2.1, the peer, whose x-forwarded-for is not believed: it is no trusted proxy\n\n\
+         client: 192.0.2.1, the peer; its x-forwarded-for is ignored: it is not a trusted proxy\n\n\
          flood: takes 1 unit of 50/s from ip:192.0.2.1, in this process\n\
          api: takes 1 unit of 60/min, 10000/day from ip:192.0.2.1, plan free, having no user, api-key\n\
          login: not for this method, only POST\n",
@@ -134,7 +134,7 @@ fn a_request_of_somebody_who_would_pass_for_another() {
 }
 
 #[test]
-fn what_an_application_knows() {
+fn explain_takes_what_an_application_knows() {
     check(
         &[
             "--method",
@@ -157,7 +157,7 @@ fn what_an_application_knows() {
 }
 
 #[test]
-fn a_user_that_a_proxy_names() {
+fn explain_takes_a_user_that_a_proxy_names() {
     let named = ["--path", "/", "--header", "X-User-Id: 42", "--peer"];
     for (peer, identity) in [
         ("10.0.0.1", "user:42, plan free"),
@@ -173,7 +173,7 @@ fn a_user_that_a_proxy_names() {
 }
 
 #[test]
-fn a_path_that_is_written_in_a_roundabout_way() {
+fn explain_reads_a_path_that_is_written_in_a_roundabout_way() {
     check(
         &["--method", "POST", "--path", "/a/..//%6cogin?x=1", "--client", "203.0.113.7"],
         "request: POST /a/..//%6cogin?x=1\n\
@@ -186,7 +186,7 @@ fn a_path_that_is_written_in_a_roundabout_way() {
 }
 
 #[test]
-fn the_exempt_and_the_blocked() {
+fn explain_describes_exempt_and_blocked_requests() {
     let told = |arguments: &[&str]| String::from_utf8(explain(arguments).stdout).unwrap();
     assert!(told(&["--path", "/healthz"]).ends_with("\n\nexempt for its path\n"));
     let blocked = told(&["--path", "/healthz", "--client", "198.51.100.9"]);
@@ -235,7 +235,7 @@ fn keys_are_listed_by_name_by_digest_and_as_they_are() {
 }
 
 #[test]
-fn a_policy_that_skips_anonymous_requests() {
+fn explain_names_a_policy_that_skips_anonymous_requests() {
     let file = FILE.replace(
         "identity = [\"user\", \"api-key\", \"ip\"]",
         "identity = [\"user\", \"api-key\"]\nanonymous = \"skip\"",
@@ -254,7 +254,7 @@ fn a_policy_that_skips_anonymous_requests() {
 }
 
 #[test]
-fn what_is_wrong_is_told_without_secrets() {
+fn errors_of_explain_show_no_secret() {
     for (arguments, code, expected) in [
         (
             &["--path", "/", "--header", "hunter2"][..],

@@ -232,7 +232,7 @@ limits.test.toml:20: step 2, at 0s: GET /search
 expected: allow, policy api, remaining 3, retry_after 2s
 decided:  allow
     api: 58 of 60/min, 998 of 1000/day remaining for ip:203.0.113.7, plan free
-    trial: 0 of 1/min remaining for ip:203.0.113.7: would deny, but only watches
+    trial: 0 of 1/min remaining for ip:203.0.113.7: would deny (shadow)
 not as expected: remaining, retry_after
 explained:
     api: takes 1 unit of 60/min, 1000/day from ip:203.0.113.7, plan free, having no user, api-key (the API key is unknown)
@@ -249,7 +249,7 @@ explained:
 }
 
 #[test]
-fn everything_that_is_wrong_with_a_file_is_told_with_its_line() {
+fn every_mistake_in_a_case_file_is_reported_with_its_line() {
     let said = Cases::new(
         r#"confg = "x.toml"
 [[case]]
@@ -321,7 +321,7 @@ at = "1min"
 }
 
 #[test]
-fn the_configuration_is_beside_the_cases_or_named() {
+fn a_configuration_is_beside_the_cases_or_named() {
     let text =
         "[[case]]\nname = \"one\"\nrequest = { path = \"/\" }\nexpect = { policy = \"api\" }\n";
     let cases = Cases::new(text);
@@ -376,7 +376,7 @@ fn a_file_without_cases_is_wrong() {
 }
 
 #[test]
-fn the_page_shows_what_is_printed() {
+fn docs_show_what_policy_tests_print() {
     let page = include_str!("../../../../docs/policy-tests.md");
     let block = |kind: &str, part: &str| {
         let fence = format!("```{kind}\n");
@@ -405,7 +405,7 @@ fn the_page_shows_what_is_printed() {
 }
 
 #[test]
-fn the_shipped_configurations_decide_as_their_cases_say() {
+fn shipped_configurations_decide_as_their_cases_say() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let configs = fs::read_dir(root.join("examples/configs")).unwrap();
     let mut files: Vec<PathBuf> = configs.map(|entry| entry.unwrap().path()).collect();

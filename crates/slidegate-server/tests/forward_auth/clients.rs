@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use std::{env, fs, thread};
 
 use reqwest::blocking::{Client, Response};
-use slidegate_testbed::wait_until;
+use slidegate_testbed::program::{free_address, run, send_raw};
+use slidegate_testbed::{Directory, Program, wait_until};
 
 use crate::application::Application;
-use crate::program::{Directory, Program, free_address, run, send_raw};
 use crate::site::{Site, TOKEN, header};
 
 pub(crate) const NODE: &str = "as root: apt-get install --yes --no-install-recommends nodejs";
@@ -28,7 +28,7 @@ fn example(path: &str) -> PathBuf {
 /// What `scripts/tools` has put into the target directory, which this test is somewhere below.
 pub(crate) fn installed(path: &str) -> PathBuf {
     let test = env::current_exe().unwrap();
-    let found = test.ancestors().map(|above| above.join(path)).find(|place| place.exists());
+    let found = test.ancestors().map(|above| above.join(path)).find(|file| file.exists());
     found.unwrap_or_else(|| panic!("{path} is missing; install it: scripts/tools"))
 }
 
@@ -124,7 +124,7 @@ fn check_failing(addresses: &[SocketAddr], at_least: Duration) {
 }
 
 #[test]
-fn the_node_client_limits_express_fastify_and_hono() {
+fn a_node_client_limits_express_fastify_and_hono() {
     let directory = Directory::new();
     // Packages are found beside the program only.
     std::os::unix::fs::symlink(
@@ -141,7 +141,7 @@ fn the_node_client_limits_express_fastify_and_hono() {
 }
 
 #[test]
-fn the_python_client_limits_fastapi_and_flask() {
+fn a_python_client_limits_fastapi_and_flask() {
     let packages = installed("tools/fastapi");
     let mut command = Command::new("python3");
     command.arg("-B").arg(example("python/app.py"));
@@ -150,7 +150,7 @@ fn the_python_client_limits_fastapi_and_flask() {
 }
 
 #[test]
-fn the_go_client_limits_net_http() {
+fn a_go_client_limits_net_http() {
     let directory = Directory::new();
     let program = directory.path().join("app");
     let mut build = Command::new("go");

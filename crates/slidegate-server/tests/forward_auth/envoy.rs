@@ -2,9 +2,8 @@
 
 use std::process::{Command, Stdio};
 
-use slidegate_testbed::tool;
+use slidegate_testbed::{Program, tool};
 
-use crate::program::Program;
 use crate::proxy::Proxy;
 use crate::site::Site;
 

@@ -8,10 +8,10 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use reqwest::blocking::{Client, Response};
-use slidegate_testbed::{Slidegate, SlidegateOptions, tool, wait_until};
+use slidegate_testbed::program::free_address;
+use slidegate_testbed::{Program, Slidegate, SlidegateOptions, tool, wait_until};
 
 use crate::application::Application;
-use crate::program::{Program, free_address};
 use crate::site::{Site, header};
 
 const INSTALL: &str = "scripts/tools";
@@ -24,9 +24,13 @@ fn envoy(
     edit: impl Fn(String) -> String,
 ) -> Program {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/envoy").join(example);
-    let text = ports.iter().fold(std::fs::read_to_string(path).unwrap(), |text, (port, place)| {
-        text.replace(&format!("port_value: {port} "), &format!("port_value: {} ", place.port()))
-    });
+    let text =
+        ports.iter().fold(std::fs::read_to_string(path).unwrap(), |text, (port, address)| {
+            text.replace(
+                &format!("port_value: {port} "),
+                &format!("port_value: {} ", address.port()),
+            )
+        });
     let proxy = ports[0].1;
     let file = directory.join(format!("envoy-{}.yaml", proxy.port()));
     std::fs::write(&file, edit(text)).unwrap();
@@ -83,7 +87,7 @@ fn get(proxy: SocketAddr, path: &str) -> Response {
 }
 
 #[test]
-fn envoy_limits_by_descriptors_exactly_and_fails_as_it_is_told() {
+fn envoy_limits_by_descriptors_exactly_and_fails_as_configured() {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let options = Slidegate::options("slidegate");
     let _ = options.certificates();

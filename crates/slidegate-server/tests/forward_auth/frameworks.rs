@@ -4,8 +4,10 @@
 use std::net::SocketAddr;
 use std::process::{Command, Stdio};
 
+use slidegate_testbed::program::{free_address, run, send_raw};
+use slidegate_testbed::{Directory, Program};
+
 use crate::clients::{GO, NODE, PYTHON, installed};
-use crate::program::{Directory, Program, free_address, run, send_raw};
 
 const LOGIN: &str = "/api/v1/auth/login";
 

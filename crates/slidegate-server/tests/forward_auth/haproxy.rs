@@ -2,7 +2,8 @@
 
 use std::process::Command;
 
-use crate::program::Program;
+use slidegate_testbed::Program;
+
 use crate::proxy::Proxy;
 use crate::site::Site;
 

@@ -12,7 +12,6 @@ mod envoy_grpc;
 mod frameworks;
 mod haproxy;
 mod nginx;
-mod program;
 mod proxy;
 mod redis_clients;
 mod site;

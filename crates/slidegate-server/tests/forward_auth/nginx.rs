@@ -2,7 +2,9 @@
 
 use std::process::Command;
 
-use crate::program::{Program, send_raw};
+use slidegate_testbed::Program;
+use slidegate_testbed::program::send_raw;
+
 use crate::proxy::Proxy;
 use crate::site::Site;
 

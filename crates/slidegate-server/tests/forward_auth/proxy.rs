@@ -5,7 +5,8 @@ use std::net::TcpListener;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::program::Program;
+use slidegate_testbed::Program;
+
 use crate::site::Site;
 
 /// Texts of an example, and what stands in their place.

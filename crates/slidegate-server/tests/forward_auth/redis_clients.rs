@@ -5,8 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use slidegate_testbed::Slidegate;
-
-use crate::program::run;
+use slidegate_testbed::program::run;
 
 const REDIS_CLI: &str = "apt-get install --yes --no-install-recommends redis-tools";
 const TOKEN: &str = "hunter2";

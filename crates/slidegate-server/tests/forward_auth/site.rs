@@ -6,9 +6,10 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use reqwest::blocking::{Client, RequestBuilder, Response};
+use slidegate_testbed::program::free_address;
+use slidegate_testbed::{Directory, Program};
 
 use crate::application::Application;
-use crate::program::{Directory, Program, free_address};
 use crate::proxy::Edits;
 
 const RULES: &str = r#"

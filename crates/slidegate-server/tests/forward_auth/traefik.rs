@@ -2,9 +2,8 @@
 
 use std::process::Command;
 
-use slidegate_testbed::{tool, wait_until};
+use slidegate_testbed::{Program, tool, wait_until};
 
-use crate::program::Program;
 use crate::proxy::Proxy;
 use crate::site::Site;
 

@@ -5,11 +5,13 @@ use std::net::{Ipv6Addr, SocketAddr};
 use std::sync::Barrier;
 use std::thread;
 
-use crate::support::{Front, Setup, Upstream, Wire, gateway, options};
+use slidegate_testbed::{Gateway, Upstream, Wire};
+
+use crate::{PROGRAM, configure, options};
 
 /// A gateway behind a proxy on this machine, one request a minute for each client.
-fn behind_a_proxy(upstream: &Upstream, source: &str) -> Front {
-    gateway(upstream)
+fn behind_a_proxy(upstream: &Upstream, source: &str) -> Gateway {
+    configure(upstream)
         .key("trusted_proxies", "[\"127.0.0.0/8\"]")
         .key("client_address", &format!("{source:?}"))
         .policy("all", "1/min", "")
@@ -21,18 +23,18 @@ fn behind_a_proxy(upstream: &Upstream, source: &str) -> Front {
 fn ghsa_984p_xq9m_4rjw_requests_at_once_do_not_pass_together() {
     const CLIENTS: usize = 16;
     let upstream = Upstream::simple();
-    let front = gateway(&upstream).policy("login", "5/min", "").start();
+    let gateway = configure(&upstream).policy("login", "5/min", "").start();
     let start = Barrier::new(CLIENTS);
     let allowed: usize = thread::scope(|scope| {
         let client = || {
-            let mut wire = front.wire();
+            let mut wire = gateway.wire();
             start.wait();
             (0..5).filter(|_| wire.get("/login", "").status() == 200).count()
         };
         let clients: Vec<_> = (0..CLIENTS).map(|_| scope.spawn(client)).collect();
         clients.into_iter().map(|client| client.join().unwrap()).sum()
     });
-    assert_eq!((allowed, upstream.heard().len()), (5, 5));
+    assert_eq!((allowed, upstream.received().len()), (5, 5));
 }
 
 /// express-rate-limit cut mapped addresses to an IPv6 prefix before it made them IPv4: all IPv4
@@ -40,7 +42,7 @@ fn ghsa_984p_xq9m_4rjw_requests_at_once_do_not_pass_together() {
 #[test]
 fn cve_2026_30827_ipv4_clients_do_not_share_one_bucket() {
     let upstream = Upstream::simple();
-    let front = behind_a_proxy(&upstream, "x-forwarded-for");
+    let gateway = behind_a_proxy(&upstream, "x-forwarded-for");
     for (client, status) in [
         ("::ffff:203.0.113.7", 200),
         ("::ffff:203.0.113.8", 200),
@@ -48,7 +50,7 @@ fn cve_2026_30827_ipv4_clients_do_not_share_one_bucket() {
         ("203.0.113.8", 429),
     ] {
         let headers = format!("X-Forwarded-For: {client}\r\n");
-        assert_eq!(front.get("/", &headers).status(), status, "{client}");
+        assert_eq!(gateway.get("/", &headers).status(), status, "{client}");
     }
 }
 
@@ -56,25 +58,26 @@ fn cve_2026_30827_ipv4_clients_do_not_share_one_bucket() {
 #[test]
 fn ghsa_5847_rm3g_23mw_the_mapped_form_of_an_address_is_no_second_client() {
     let upstream = Upstream::simple();
-    let front = gateway(&upstream).key("listen", "\"[::]:0\"").policy("all", "1/min", "").start();
-    let port = front.gateway().port();
+    let gateway =
+        configure(&upstream).key("listen", "\"[::]:0\"").policy("all", "1/min", "").start();
+    let port = gateway.listener().port();
     let mapped = SocketAddr::from((Ipv6Addr::new(0, 0, 0, 0, 0, 0xffff, 0x7f00, 1), port));
     let plain = SocketAddr::from(([127, 0, 0, 1], port));
     assert_eq!(Wire::connect(plain).get("/", "").status(), 200);
     assert_eq!(Wire::connect(mapped).get("/", "").status(), 429);
 
-    let front = behind_a_proxy(&upstream, "x-forwarded-for");
+    let gateway = behind_a_proxy(&upstream, "x-forwarded-for");
     for (client, status) in
         [("203.0.113.7", 200), ("::ffff:203.0.113.7", 429), ("::ffff:cb00:7107", 429)]
     {
         let headers = format!("X-Forwarded-For: {client}\r\n");
-        assert_eq!(front.get("/", &headers).status(), status, "{client}");
+        assert_eq!(gateway.get("/", &headers).status(), status, "{client}");
     }
 }
 
 /// What is said to a configuration that trusts this network.
 fn refusal_of(upstream: &Upstream, network: &str) -> String {
-    let setup = gateway(upstream).key("trusted_proxies", &format!("[{network:?}]"));
+    let setup = configure(upstream).key("trusted_proxies", &format!("[{network:?}]"));
     let refused = options().configuration(&setup.text()).spawn();
     assert_eq!(refused.wait(), Some(1), "{network}");
     refused.output()
@@ -88,14 +91,14 @@ fn cve_2026_92395_a_mapped_network_does_not_trust_everyone() {
         let output = refusal_of(&upstream, network);
         assert!(output.contains("gateway.trusted_proxies") && output.contains(network), "{output}");
     }
-    let front = gateway(&upstream)
+    let gateway = configure(&upstream)
         .key("trusted_proxies", "[\"::ffff:10.0.0.0/104\"]")
         .key("client_address", "\"x-forwarded-for\"")
         .policy("all", "1/min", "")
         .start();
     for (claim, status) in [("198.51.100.1", 200), ("198.51.100.2", 429)] {
         let headers = format!("X-Forwarded-For: {claim}\r\n");
-        assert_eq!(front.get("/", &headers).status(), status, "{claim}");
+        assert_eq!(gateway.get("/", &headers).status(), status, "{claim}");
     }
 }
 
@@ -114,8 +117,8 @@ fn cve_2026_90711_a_sloppy_network_is_refused() {
 fn cve_2025_59152_a_client_cannot_name_itself() {
     let upstream = Upstream::simple();
     for source in ["peer", "x-forwarded-for", "forwarded", "x-real-ip", "cf-connecting-ip"] {
-        let trusted = Setup::new().key("trusted_proxies", "[\"10.0.0.0/8\"]");
-        let front = trusted
+        let trusted = Gateway::options(PROGRAM).key("trusted_proxies", "[\"10.0.0.0/8\"]");
+        let gateway = trusted
             .key("upstream", &format!("{:?}", upstream.url()))
             .key("client_address", &format!("{source:?}"))
             .policy("all", "1/min", "")
@@ -125,7 +128,7 @@ fn cve_2025_59152_a_client_cannot_name_itself() {
                 "X-Forwarded-For: {claim}\r\nX-Real-IP: {claim}\r\nCF-Connecting-IP: {claim}\r\n\
                  Forwarded: for={claim}\r\n"
             );
-            assert_eq!(front.get("/", &headers).status(), status, "{source}: {claim}");
+            assert_eq!(gateway.get("/", &headers).status(), status, "{source}: {claim}");
         }
     }
 }
@@ -134,10 +137,10 @@ fn cve_2025_59152_a_client_cannot_name_itself() {
 #[test]
 fn cve_2026_110723_the_leftmost_entry_is_not_the_client() {
     let upstream = Upstream::simple();
-    let front = behind_a_proxy(&upstream, "x-forwarded-for");
+    let gateway = behind_a_proxy(&upstream, "x-forwarded-for");
     for (forged, status) in [("198.51.100.1", 200), ("198.51.100.2", 429)] {
         let headers = format!("X-Forwarded-For: {forged}, 203.0.113.7\r\n");
-        assert_eq!(front.get("/", &headers).status(), status, "{forged}");
+        assert_eq!(gateway.get("/", &headers).status(), status, "{forged}");
     }
 }
 
@@ -145,10 +148,10 @@ fn cve_2026_110723_the_leftmost_entry_is_not_the_client() {
 #[test]
 fn cve_2026_110724_the_first_line_is_not_the_client() {
     let upstream = Upstream::simple();
-    let front = behind_a_proxy(&upstream, "x-forwarded-for");
+    let gateway = behind_a_proxy(&upstream, "x-forwarded-for");
     for (forged, status) in [("198.51.100.1", 200), ("198.51.100.2", 429)] {
         let headers = format!("X-Forwarded-For: {forged}\r\nX-Forwarded-For: 203.0.113.7\r\n");
-        assert_eq!(front.get("/", &headers).status(), status, "{forged}");
+        assert_eq!(gateway.get("/", &headers).status(), status, "{forged}");
     }
 }
 
@@ -156,9 +159,9 @@ fn cve_2026_110724_the_first_line_is_not_the_client() {
 #[test]
 fn cve_2026_110726_the_leftmost_element_is_not_the_client() {
     let upstream = Upstream::simple();
-    let front = behind_a_proxy(&upstream, "forwarded");
+    let gateway = behind_a_proxy(&upstream, "forwarded");
     for (forged, status) in [("198.51.100.1", 200), ("198.51.100.2", 429)] {
         let headers = format!("Forwarded: for={forged}, for=203.0.113.7\r\n");
-        assert_eq!(front.get("/", &headers).status(), status, "{forged}");
+        assert_eq!(gateway.get("/", &headers).status(), status, "{forged}");
     }
 }

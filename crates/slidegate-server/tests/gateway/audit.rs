@@ -7,11 +7,12 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use slidegate_testbed::{Directory, Gateway, GatewayOptions, Upstream, assert_no_hang, wait_until};
 
-use crate::support::{Front, Place, Setup, Upstream, gateway, options, wait_until};
+use crate::{configure, options};
 
-fn audited(upstream: &Upstream, file: &Path, keys: &str) -> Setup {
-    gateway(upstream)
+fn audited(upstream: &Upstream, file: &Path, keys: &str) -> GatewayOptions {
+    configure(upstream)
         .policy("api", "2/h", "identity = [\"api-key\", \"ip\"]")
         .tables("[blocked]\npaths = [\"/blocked\"]")
         .tables(&format!("[audit]\nfile = {file:?}\n{keys}"))
@@ -26,30 +27,30 @@ fn events(lines: &[Value]) -> Vec<&str> {
     lines.iter().map(|line| line["event"].as_str().expect("every line has an event")).collect()
 }
 
-fn stop(front: &Front) {
-    front.signal("TERM");
-    assert_eq!(front.wait(), Some(0), "{}", front.output());
+fn stop(gateway: &Gateway) {
+    gateway.signal("TERM");
+    assert_eq!(gateway.wait(), Some(0), "{}", gateway.output());
 }
 
-fn dropped(front: &Front) -> f64 {
-    front.metric("slidegate_audit_dropped_total", "")
+fn dropped(gateway: &Gateway) -> f64 {
+    gateway.metric("slidegate_audit_dropped_total", "")
 }
 
 #[test]
-fn the_trail_tells_who_was_refused_and_what_was_changed() {
-    let (upstream, place) = (Upstream::simple(), Place::new());
-    let file = place.path("audit.jsonl");
+fn an_audit_trail_has_refusals_and_changes() {
+    let (upstream, directory) = (Upstream::simple(), Directory::new());
+    let file = directory.file("audit.jsonl");
     let setup = audited(&upstream, &file, "");
-    let front = setup.start();
+    let gateway = setup.start();
     let long = format!("/{}?token=hunter2", "x".repeat(1000));
     for _ in 0..4 {
-        front.get(&long, "X-API-Key: sk-secret\r\n");
+        gateway.get(&long, "X-API-Key: sk-secret\r\n");
     }
-    assert_eq!(front.status("/blocked"), 403);
-    front.reconfigure(&setup.text().replace("2/h", "3/h"));
-    front.signal("HUP");
+    assert_eq!(gateway.status("/blocked"), 403);
+    gateway.reconfigure(&setup.text().replace("2/h", "3/h"));
+    gateway.signal("HUP");
     wait_until("the reload", || events(&lines(&file)).contains(&"reload"));
-    stop(&front);
+    stop(&gateway);
     let lines = lines(&file);
     assert_eq!(
         events(&lines),
@@ -86,17 +87,18 @@ fn the_trail_tells_who_was_refused_and_what_was_changed() {
 
 #[test]
 fn a_reload_that_fails_is_in_the_trail_with_all_that_is_wrong() {
-    let (upstream, place) = (Upstream::simple(), Place::new());
-    let file = place.path("audit.jsonl");
+    let (upstream, directory) = (Upstream::simple(), Directory::new());
+    let file = directory.file("audit.jsonl");
     let setup = audited(&upstream, &file, "");
-    let front = setup.start();
+    let gateway = setup.start();
     let reloads = || {
         let mut lines = lines(&file);
         lines.retain(|line| line["event"] == "reload");
         lines
     };
-    front.reconfigure(&setup.text().replace("2/h", "2/fortnight").replace("[blocked]", "[bloked]"));
-    front.signal("HUP");
+    gateway
+        .reconfigure(&setup.text().replace("2/h", "2/fortnight").replace("[blocked]", "[bloked]"));
+    gateway.signal("HUP");
     wait_until("the failure", || reloads().len() == 1);
     let failed = &reloads()[0];
     assert_eq!(failed["outcome"], "failed", "{failed}");
@@ -107,34 +109,34 @@ fn a_reload_that_fails_is_in_the_trail_with_all_that_is_wrong() {
     assert!(problems.iter().any(|text| text.contains("2/fortnight")), "{failed}");
     assert!(problems.iter().any(|text| text.contains("bloked")), "{failed}");
     assert!(failed.get("changes").is_none(), "{failed}");
-    front.reconfigure(&setup.text().replace("2/h", "3/h"));
+    gateway.reconfigure(&setup.text().replace("2/h", "3/h"));
     wait_until("the reload", || reloads().len() == 2);
     assert_eq!(reloads()[1]["outcome"], "done");
 }
 
 #[test]
-fn every_decision_is_there_if_wanted_and_none_is_lost_at_the_end() {
-    let (upstream, place) = (Upstream::simple(), Place::new());
-    let file = place.path("audit.jsonl");
-    let front = audited(&upstream, &file, "every_decision = true").start();
-    let mut wire = front.wire();
+fn every_decision_is_in_the_trail_if_wanted_and_none_is_lost_at_the_end() {
+    let (upstream, directory) = (Upstream::simple(), Directory::new());
+    let file = directory.file("audit.jsonl");
+    let gateway = audited(&upstream, &file, "every_decision = true").start();
+    let mut wire = gateway.wire();
     (0..300).for_each(|_| drop(wire.get("/", "")));
     drop(wire);
-    stop(&front);
+    stop(&gateway);
     let lines = lines(&file);
     let count = |verdict: &str| lines.iter().filter(|line| line["verdict"] == verdict).count();
     assert_eq!((count("allow"), count("deny"), lines.len()), (2, 298, 302));
 }
 
 #[test]
-fn full_files_make_room_for_others() {
-    let (upstream, place) = (Upstream::simple(), Place::new());
-    let file = place.path("audit.jsonl");
-    let front = audited(&upstream, &file, "rotate_bytes = 4096\nkeep = 2").start();
-    let mut wire = front.wire();
+fn full_files_of_the_trail_are_rotated() {
+    let (upstream, directory) = (Upstream::simple(), Directory::new());
+    let file = directory.file("audit.jsonl");
+    let gateway = audited(&upstream, &file, "rotate_bytes = 4096\nkeep = 2").start();
+    let mut wire = gateway.wire();
     (0..200).for_each(|_| drop(wire.get("/", "")));
     drop(wire);
-    stop(&front);
+    stop(&gateway);
     let numbered = |suffix: &str| PathBuf::from(format!("{}{suffix}", file.display()));
     for suffix in ["", ".1", ".2"] {
         assert!(!lines(&numbered(suffix)).is_empty(), "{suffix:?}");
@@ -146,12 +148,12 @@ fn full_files_make_room_for_others() {
 /// A pipe that nobody reads takes some and then nothing; `/dev/full` takes nothing at all.
 #[test]
 fn a_disk_that_takes_nothing_slows_nobody_and_what_is_lost_is_counted() {
-    let (upstream, place) = (Upstream::simple(), Place::new());
-    let pipe = place.path("pipe");
+    let (upstream, directory) = (Upstream::simple(), Directory::new());
+    let pipe = directory.file("pipe");
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     for (file, requests) in [(pipe.as_path(), 9500), (Path::new("/dev/full"), 500)] {
-        let front = audited(&upstream, file, "").start();
-        let mut wire = front.wire();
+        let gateway = audited(&upstream, file, "").start();
+        let mut wire = gateway.wire();
         let mut slowest = Duration::ZERO;
         for _ in 0..requests {
             let began = Instant::now();
@@ -159,11 +161,11 @@ fn a_disk_that_takes_nothing_slows_nobody_and_what_is_lost_is_counted() {
             slowest = slowest.max(began.elapsed());
         }
         assert!(slowest < Duration::from_secs(5), "{slowest:?}");
-        wait_until("the count", || dropped(&front) > 0.0);
+        wait_until("the count", || dropped(&gateway) > 0.0);
         drop(wire);
         let began = Instant::now();
-        stop(&front);
-        assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+        stop(&gateway);
+        assert_no_hang(began, Duration::from_secs(20));
     }
 }
 

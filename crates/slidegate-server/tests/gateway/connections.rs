@@ -3,20 +3,23 @@
 use std::io::ErrorKind;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use crate::support::{Upstream, Wire, front, gateway, response, wait_until};
+use slidegate_testbed::http1::response;
+use slidegate_testbed::{Upstream, Wire, wait_until};
+
+use crate::{configure, unlimited};
 
 #[test]
 fn connections_are_used_again() {
     let upstream = Upstream::simple();
-    let front = gateway(&upstream).key("workers", "1").start();
-    let mut wire = front.wire();
+    let gateway = configure(&upstream).key("workers", "1").start();
+    let mut wire = gateway.wire();
     for _ in 0..50 {
         assert_eq!(wire.get("/", "").text(), "ok");
     }
     for _ in 0..20 {
-        assert_eq!(front.get("/", "").text(), "ok");
+        assert_eq!(gateway.get("/", "").text(), "ok");
     }
     assert_eq!(upstream.connections(), 1);
 }
@@ -24,17 +27,17 @@ fn connections_are_used_again() {
 #[test]
 fn clients_at_once_have_no_more_connections_than_they_need() {
     let upstream = Upstream::simple();
-    let front = gateway(&upstream).key("workers", "1").start();
+    let gateway = configure(&upstream).key("workers", "1").start();
     thread::scope(|scope| {
         for _ in 0..8 {
             scope.spawn(|| {
-                let mut wire = front.wire();
+                let mut wire = gateway.wire();
                 (0..100).for_each(|_| assert_eq!(wire.get("/", "").status(), 200));
             });
         }
     });
     assert!(upstream.connections() <= 8, "{}", upstream.connections());
-    assert_eq!(upstream.heard().len(), 800);
+    assert_eq!(upstream.received().len(), 800);
 }
 
 #[test]
@@ -45,8 +48,8 @@ fn pipelined_requests_are_answered_in_their_order() {
         }
         response("200 OK", "", request.target())
     });
-    let front = front(&upstream);
-    let mut wire = front.wire();
+    let gateway = unlimited(&upstream);
+    let mut wire = gateway.wire();
     let requests: String =
         (0..20).map(|n| format!("GET /{n} HTTP/1.1\r\nHost: a\r\n\r\n")).collect();
     wire.send(requests);
@@ -64,8 +67,8 @@ fn a_close_is_heeded_on_either_side() {
         }
         _ => wire.try_send(response("200 OK", "", "ok")),
     });
-    let front = gateway(&upstream).key("workers", "1").start();
-    let mut wire = front.wire();
+    let gateway = configure(&upstream).key("workers", "1").start();
+    let mut wire = gateway.wire();
     assert_eq!(wire.get("/", "").text(), "ok");
     assert_eq!(wire.get("/close", "").text(), "last", "what upstream closes is no matter here");
     assert_eq!(wire.get("/", "Connection: close\r\n").text(), "ok");
@@ -77,8 +80,8 @@ fn a_close_is_heeded_on_either_side() {
 #[test]
 fn an_idle_connection_that_upstream_has_closed_costs_nothing() {
     let upstream = Upstream::simple();
-    let front = gateway(&upstream).key("workers", "1").start();
-    let mut wire = front.wire();
+    let gateway = configure(&upstream).key("workers", "1").start();
+    let mut wire = gateway.wire();
     for round in 1..=30 {
         let body = if round % 2 == 0 { "" } else { "hello" };
         wire.send(format!(
@@ -88,7 +91,7 @@ fn an_idle_connection_that_upstream_has_closed_costs_nothing() {
         assert_eq!(wire.response().status(), 200, "round {round}");
         upstream.hang_up();
     }
-    assert_eq!(upstream.heard().len(), 30, "nothing is sent twice");
+    assert_eq!(upstream.received().len(), 30, "nothing is sent twice");
 }
 
 #[test]
@@ -100,12 +103,12 @@ fn a_request_that_changes_nothing_is_sent_again_if_a_kept_connection_breaks() {
             1 => Err(ErrorKind::Other.into()),
             _ => wire.try_send(response("200 OK", "", "ok")),
         });
-    let front = gateway(&upstream).key("workers", "1").start();
-    let mut wire = front.wire();
+    let gateway = configure(&upstream).key("workers", "1").start();
+    let mut wire = gateway.wire();
     for _ in 0..2 {
         assert_eq!(wire.get("/", "").text(), "ok");
     }
-    assert_eq!((upstream.heard().len(), upstream.connections()), (3, 2));
+    assert_eq!((upstream.received().len(), upstream.connections()), (3, 2));
 }
 
 #[test]
@@ -118,13 +121,13 @@ fn a_request_that_breaks_upstream_is_sent_twice_at_most() {
             wire.try_send(response("200 OK", "", "ok"))
         }
     });
-    let front = gateway(&upstream).key("workers", "1").start();
-    let mut wires: Vec<Wire> = (0..10).map(|_| front.wire()).collect();
+    let gateway = configure(&upstream).key("workers", "1").start();
+    let mut wires: Vec<Wire> = (0..10).map(|_| gateway.wire()).collect();
     wires.iter_mut().for_each(|wire| wire.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n"));
     wires.iter_mut().for_each(|wire| assert_eq!(wire.response().status(), 200));
-    let before = upstream.heard().len();
-    assert_eq!(front.get("/breaks", "").problem(), 502);
-    assert_eq!(upstream.heard().len() - before, 2, "over a kept connection and a new one");
+    let before = upstream.received().len();
+    assert_eq!(gateway.get("/breaks", "").problem(), 502);
+    assert_eq!(upstream.received().len() - before, 2, "over a kept connection and a new one");
 }
 
 #[test]
@@ -138,9 +141,9 @@ fn an_upstream_that_answers_early_gets_the_rest_of_the_request() {
         }
     });
     static WHOLE: AtomicUsize = AtomicUsize::new(0);
-    let front = gateway(&upstream).key("workers", "1").start();
+    let gateway = configure(&upstream).key("workers", "1").start();
     for round in 1..=3 {
-        let mut wire = front.wire();
+        let mut wire = gateway.wire();
         wire.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n01234");
         let answer = wire.response();
         assert_eq!(answer.status(), 204);
@@ -159,19 +162,19 @@ fn a_request_that_upstream_has_read_is_not_sent_again() {
             0 => wire.try_send(response("200 OK", "", "ok")),
             _ => Err(ErrorKind::Other.into()),
         });
-    let front = gateway(&upstream).key("workers", "1").start();
-    let mut wire = front.wire();
+    let gateway = configure(&upstream).key("workers", "1").start();
+    let mut wire = gateway.wire();
     assert_eq!(wire.get("/", "").status(), 200);
     wire.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi");
     assert_eq!(wire.response().problem(), 502);
-    assert_eq!(upstream.heard().len(), 2);
+    assert_eq!(upstream.received().len(), 2);
 }
 
 #[test]
 fn upstream_s_word_on_how_long_it_keeps_connections_is_believed() {
     let upstream = Upstream::answering(|_| response("200 OK", "Keep-Alive: timeout=1\r\n", "ok"));
-    let front = gateway(&upstream).key("workers", "1").start();
-    let mut wire = front.wire();
+    let gateway = configure(&upstream).key("workers", "1").start();
+    let mut wire = gateway.wire();
     for _ in 0..3 {
         let response = wire.get("/", "");
         assert_eq!(response.value("keep-alive"), None, "it was for this connection only");
@@ -187,26 +190,24 @@ fn a_slow_upload_that_is_answered_early_holds_nobody_up() {
             wire.send(response("200 OK", "", "ok"));
         }
     });
-    let front = gateway(&upstream).key("workers", "1").start();
-    let mut slow = front.wire();
+    let gateway = configure(&upstream).key("workers", "1").start();
+    let mut slow = gateway.wire();
     slow.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n\r\nabc");
     assert_eq!(slow.response().text(), "ok");
-    let began = Instant::now();
-    let mut other = front.wire();
-    other.set_read_timeout(Duration::from_secs(3));
+    let mut other = gateway.wire();
+    other.set_read_timeout(Duration::from_secs(2));
     other.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
     let response = other.response_to("GET");
     assert_eq!(response.expect("in time").text(), "ok");
-    assert!(began.elapsed() < Duration::from_secs(2));
 }
 
 #[test]
-fn an_idle_client_is_told_to_leave() {
+fn an_idle_client_connection_is_closed() {
     let upstream = Upstream::simple();
-    let front = gateway(&upstream).timeouts("idle = \"300ms\", head = \"300ms\"").start();
-    let mut served = front.wire();
+    let gateway = configure(&upstream).timeouts("idle = \"300ms\", head = \"300ms\"").start();
+    let mut served = gateway.wire();
     assert_eq!(served.get("/", "").status(), 200);
-    let mut silent = front.wire();
+    let mut silent = gateway.wire();
     assert!(served.is_closed());
     assert!(silent.is_closed());
 }

@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use slidegate_testbed::RedisServer;
+use slidegate_testbed::{Directory, Gateway, RedisServer, Upstream, Wire, wait_until};
 
-use crate::support::{Front, Place, Upstream, Wire, gateway, options, options_after, wait_until};
+use crate::{configure, options};
 
 const UNITS: usize = 50;
 const WINDOW: Duration = Duration::from_secs(2);
@@ -36,8 +36,8 @@ fn worst_window(admissions: &[Admission]) -> usize {
     admissions.iter().map(|(sent, _)| within(*sent)).max().unwrap_or(0)
 }
 
-fn spend(front: &Front, over: &AtomicBool) -> Vec<Admission> {
-    let (mut wire, mut admissions) = (front.wire(), Vec::new());
+fn spend(gateway: &Gateway, over: &AtomicBool) -> Vec<Admission> {
+    let (mut wire, mut admissions) = (gateway.wire(), Vec::new());
     while !over.load(Ordering::Relaxed) {
         let sent = Instant::now();
         match wire.get("/", "").status() {
@@ -50,11 +50,11 @@ fn spend(front: &Front, over: &AtomicBool) -> Vec<Admission> {
 }
 
 /// How long each probe took, in order.
-fn probe(front: &Front, over: &AtomicBool) -> Vec<Duration> {
+fn probe(gateway: &Gateway, over: &AtomicBool) -> Vec<Duration> {
     let mut times = Vec::new();
     while !over.load(Ordering::Relaxed) {
         let began = Instant::now();
-        assert_eq!(front.admin_page("/readyz").status(), 200);
+        assert_eq!(gateway.admin_page("/readyz").status(), 200);
         times.push(began.elapsed());
         thread::sleep(Duration::from_millis(10));
     }
@@ -64,10 +64,10 @@ fn probe(front: &Front, over: &AtomicBool) -> Vec<Duration> {
 
 #[test]
 fn reloads_with_many_keys_cost_no_deadline_and_no_exactness() {
-    let (redis, upstream, place) = (RedisServer::start(), Upstream::simple(), Place::new());
-    let keys = place.path("keys.csv");
+    let (redis, upstream, directory) = (RedisServer::start(), Upstream::simple(), Directory::new());
+    let keys = directory.file("keys.csv");
     write_keys(&keys, 0);
-    let setup = gateway(&upstream)
+    let setup = configure(&upstream)
         .tables("[plans.pro]\nquotas = [\"100/s\"]")
         .policy("api", "50/2s", "")
         .tables(&format!(
@@ -75,34 +75,34 @@ fn reloads_with_many_keys_cost_no_deadline_and_no_exactness() {
             redis.url()
         ));
     let text = format!("keys_file = {keys:?}\n{}", setup.text());
-    let fronts = [(); 2].map(|()| Front::of(options().configuration(&text).start()));
+    let gateways = [(); 2].map(|()| Gateway::from(options().configuration(&text).start()));
     let over = AtomicBool::new(false);
     let (admissions, times) = thread::scope(|scope| {
         let over = &over;
         let clients: Vec<_> =
-            fronts.iter().map(|front| scope.spawn(move || spend(front, over))).collect();
+            gateways.iter().map(|gateway| scope.spawn(move || spend(gateway, over))).collect();
         let probes: Vec<_> =
-            fronts.iter().map(|front| scope.spawn(move || probe(front, over))).collect();
+            gateways.iter().map(|gateway| scope.spawn(move || probe(gateway, over))).collect();
         for version in 1..=5 {
             write_keys(&keys, version);
-            fronts.iter().for_each(|front| front.signal("HUP"));
+            gateways.iter().for_each(|gateway| gateway.signal("HUP"));
             thread::sleep(Duration::from_secs(1));
         }
-        let reloads = |front: &Front| front.metric("slidegate_config_reloads_total", "ok");
-        wait_until("reloads", || fronts.iter().all(|front| reloads(front) >= 2.0));
+        let reloads = |gateway: &Gateway| gateway.metric("slidegate_config_reloads_total", "ok");
+        wait_until("reloads", || gateways.iter().all(|gateway| reloads(gateway) >= 2.0));
         over.store(true, Ordering::Relaxed);
         let admissions: Vec<_> =
             clients.into_iter().flat_map(|client| client.join().unwrap()).collect();
         let times: Vec<_> = probes.into_iter().map(|probe| probe.join().unwrap()).collect();
         (admissions, times)
     });
-    for front in &fronts {
-        assert!(front.metric("slidegate_store_calls_total", "answered") > 0.0);
+    for gateway in &gateways {
+        assert!(gateway.metric("slidegate_store_calls_total", "answered") > 0.0);
         for missed in ["deadline", "error"] {
-            assert_eq!(front.metric("slidegate_store_calls_total", missed), 0.0, "{missed}");
+            assert_eq!(gateway.metric("slidegate_store_calls_total", missed), 0.0, "{missed}");
         }
-        assert_eq!(front.metric("slidegate_store_fallbacks_total", ""), 0.0);
-        assert_eq!(front.metric("slidegate_config_reloads_total", "failed"), 0.0);
+        assert_eq!(gateway.metric("slidegate_store_fallbacks_total", ""), 0.0);
+        assert_eq!(gateway.metric("slidegate_config_reloads_total", "failed"), 0.0);
     }
     let worst = worst_window(&admissions);
     assert!(worst <= UNITS, "{worst} of {UNITS}");
@@ -117,37 +117,37 @@ fn reloads_with_many_keys_cost_no_deadline_and_no_exactness() {
 
 #[test]
 fn health_is_answered_when_clients_have_all_descriptors() {
-    let (upstream, place) = (Upstream::simple(), Place::new());
-    let setup = gateway(&upstream).bounds("connections = 1000, connections_per_address = 1000");
-    let front = setup.start_with(options_after(&place, "ulimit -n 200"));
-    let clients: Vec<Wire> = (0..300).map(|_| front.wire()).collect();
-    let warned = || front.output().contains("accept failed; retrying");
+    let upstream = Upstream::simple();
+    let setup = configure(&upstream).bounds("connections = 1000, connections_per_address = 1000");
+    let gateway = setup.start_with(options().after("ulimit -n 200"));
+    let clients: Vec<Wire> = (0..300).map(|_| gateway.wire()).collect();
+    let warned = || gateway.output().contains("accept failed; retrying");
     wait_until("the descriptors to be used up", warned);
     for _ in 0..30 {
-        let mut wire = Wire::connect(front.admin());
+        let mut wire = Wire::connect(gateway.admin());
         wire.set_read_timeout(Duration::from_secs(5));
         assert_eq!(wire.get("/healthz", "Connection: close\r\n").status(), 200);
     }
-    assert!(front.metrics().contains("slidegate_"));
+    assert!(gateway.metrics().contains("slidegate_"));
     drop(clients);
-    wait_until("room for clients", || front.status("/") == 200);
-    front.signal("TERM");
-    assert_eq!(front.wait(), Some(0));
+    wait_until("room for clients", || gateway.status("/") == 200);
+    gateway.signal("TERM");
+    assert_eq!(gateway.wait(), Some(0));
 }
 
 #[test]
 fn health_and_signals_are_served_while_the_admin_endpoint_is_flooded() {
     const PIPELINED: usize = 50;
     let upstream = Upstream::simple();
-    let front = gateway(&upstream).start();
+    let gateway = configure(&upstream).start();
     let over = AtomicBool::new(false);
     thread::scope(|scope| {
         for path in ["/metrics", "/healthz", "/v1/policies", "/"].repeat(4) {
-            let (front, over) = (&front, &over);
+            let (gateway, over) = (&gateway, &over);
             scope.spawn(move || {
                 let request = format!("GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n");
                 while !over.load(Ordering::Relaxed) {
-                    let Ok(mut wire) = Wire::try_connect(front.admin()) else { return };
+                    let Ok(mut wire) = Wire::try_connect(gateway.admin()) else { return };
                     if wire.try_send(request.repeat(PIPELINED)).is_ok() {
                         (0..PIPELINED).for_each(|_| drop(wire.response_to("GET")));
                     }
@@ -156,11 +156,11 @@ fn health_and_signals_are_served_while_the_admin_endpoint_is_flooded() {
         }
         for _ in 0..20 {
             let began = Instant::now();
-            assert_eq!(front.admin_page("/healthz").status(), 200);
+            assert_eq!(gateway.admin_page("/healthz").status(), 200);
             assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
         }
-        front.signal("TERM");
-        assert_eq!(front.wait(), Some(0));
+        gateway.signal("TERM");
+        assert_eq!(gateway.wait(), Some(0));
         over.store(true, Ordering::Relaxed);
     });
 }

@@ -1,14 +1,17 @@
 //! Thousands of requests and hundreds of responses that servers read in different ways, over
 //! connections that are used again.
 //!
-//! Whatever becomes of each, what upstream hears is what was decided on, one request for one
+//! Whatever becomes of each, what upstream receives is what was decided on, one request for one
 //! request, and nobody gets the response to another's request.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use crate::support::{Front, Message, Upstream, Wire, gateway, response, wait_until};
+use slidegate_testbed::http1::response;
+use slidegate_testbed::{Gateway, Message, Upstream, Wire, wait_until};
+
+use crate::configure;
 
 /// At once, so that connections to upstream are shared by clients with different intentions.
 const CLIENTS: usize = 32;
@@ -167,11 +170,11 @@ const ODD_STARTS: &[&str] = &[
 /// All requests, without their numbers.
 fn requests() -> Vec<String> {
     let mut requests = Vec::new();
-    for (place, start) in STARTS.iter().enumerate() {
+    for (index, start) in STARTS.iter().enumerate() {
         for framing in FRAMINGS {
             // All bodies behind the first start, and a third of them behind each other one.
             let bodies = BODIES.iter().enumerate();
-            for (_, body) in bodies.filter(|(at, _)| place == 0 || at % 3 == place % 3) {
+            for (_, body) in bodies.filter(|(at, _)| index == 0 || at % 3 == index % 3) {
                 requests.push(format!("{start}{framing}\r\n{body}"));
             }
         }
@@ -201,8 +204,8 @@ fn numbered(request: &str, number: usize) -> String {
 
 /// What becomes of a request between two honest ones: the targets of the responses that upstream
 /// gave.
-fn try_request(front: &Front, request: &str, number: usize) -> Vec<String> {
-    let mut wire = front.wire();
+fn try_request(gateway: &Gateway, request: &str, number: usize) -> Vec<String> {
+    let mut wire = gateway.wire();
     let mut answered = vec![wire.get(&format!("/before/{number}"), "").text()];
     let after = format!("GET /after/{number} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
     let _ = wire.try_send(format!("{}{after}", numbered(request, number)));
@@ -264,7 +267,7 @@ fn assert_has_one_meaning(message: &Message) {
 #[test]
 fn one_request_is_one_request_however_it_is_written() {
     let upstream = Upstream::answering(|request| response("200 OK", "", request.target()));
-    let front = gateway(&upstream)
+    let gateway = configure(&upstream)
         .key("workers", "1")
         .timeouts("idle = \"250ms\", head = \"250ms\"")
         .tables("[log]\naccess = true\nformat = \"json\"")
@@ -273,14 +276,14 @@ fn one_request_is_one_request_however_it_is_written() {
     assert!(requests.len() >= 2_000, "{}", requests.len());
     let answered = std::sync::Mutex::new(BTreeMap::new());
     in_parallel(requests.len(), |number| {
-        let targets = try_request(&front, &requests[number], number);
+        let targets = try_request(&gateway, &requests[number], number);
         answered.lock().unwrap().insert(number, targets);
     });
 
-    let heard = upstream.heard();
-    heard.iter().for_each(assert_has_one_meaning);
+    let received = upstream.received();
+    received.iter().for_each(assert_has_one_meaning);
     let mut by_number: BTreeMap<usize, Vec<String>> = BTreeMap::new();
-    for message in &heard {
+    for message in &received {
         let number = message
             .target()
             .rsplit('/')
@@ -290,14 +293,17 @@ fn one_request_is_one_request_however_it_is_written() {
         by_number.entry(number).or_default().push(message.target().to_owned());
     }
     for (number, answered) in answered.into_inner().unwrap() {
-        let heard = by_number.remove(&number).unwrap_or_default();
-        assert_eq!(heard, answered, "{:?}", numbered(&requests[number], number));
-        assert!(heard.iter().all(|target| target.contains(&format!("/{number}"))), "{heard:?}");
+        let received = by_number.remove(&number).unwrap_or_default();
+        assert_eq!(received, answered, "{:?}", numbered(&requests[number], number));
+        assert!(
+            received.iter().all(|target| target.contains(&format!("/{number}"))),
+            "{received:?}"
+        );
     }
 
-    // And what was decided on is what upstream has heard.
+    // And what was decided on is what upstream has received.
     let decided = || {
-        let output = front.output();
+        let output = gateway.output();
         let lines = output.lines().filter(|line| line.contains("slidegate::access"));
         let mut decided: Vec<String> = lines
             .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
@@ -309,7 +315,7 @@ fn one_request_is_one_request_however_it_is_written() {
         decided.sort();
         decided
     };
-    let mut passed: Vec<String> = heard
+    let mut passed: Vec<String> = received
         .iter()
         .map(|message| {
             let path = message.target().split('?').next().unwrap_or_default();
@@ -401,12 +407,12 @@ fn no_response_is_anothers_however_upstream_answers() {
             }
         }
     });
-    let front = gateway(&upstream)
+    let gateway = configure(&upstream)
         .key("workers", "1")
         .timeouts("idle = \"200ms\", response = \"300ms\"")
         .start();
     in_parallel(responses.len(), |number| {
-        let (said, mut wire) = (&responses[number], front.wire());
+        let (said, mut wire) = (&responses[number], gateway.wire());
         assert_eq!(wire.get(&format!("/before/{number}"), "").text(), format!("/before/{number}"));
         wire.send(format!("GET /bad/{number} HTTP/1.1\r\nHost: a\r\n\r\n"));
         let goes_on = match wire.response_to("GET") {
@@ -425,7 +431,7 @@ fn no_response_is_anothers_however_upstream_answers() {
             assert_eq!(wire.get(&path, "").text(), path, "{said:?}");
         }
         // And whoever comes next.
-        assert_eq!(front.get(&path, "").text(), path, "{said:?}");
+        assert_eq!(gateway.get(&path, "").text(), path, "{said:?}");
     });
-    assert!(front.is_running());
+    assert!(gateway.is_running());
 }

@@ -1,21 +1,22 @@
 //! A local flood guard beside the plans that customers pay for.
 
 use serde_json::Value;
+use slidegate_testbed::{Gateway, GatewayOptions, Message, Upstream};
 
-use crate::support::{Front, Message, Setup, Upstream, gateway, options};
+use crate::{configure, options};
 
 const DECISIONS: &str = "[decisions]\nlisten = \"127.0.0.1:0\"";
 
-fn guarded(upstream: &Upstream, keys: &str) -> Setup {
-    gateway(upstream)
+fn guarded(upstream: &Upstream, keys: &str) -> GatewayOptions {
+    configure(upstream)
         .tables(DECISIONS)
         .policy("flood", "50/min", &format!("scope = \"local\"\n{keys}"))
         .policy("api", "600/min", "")
 }
 
 /// A request through the decision API.
-fn decide(front: &Front, question: &str) -> Value {
-    serde_json::from_slice(&front.post("/v1/decide", question).body).unwrap()
+fn decide(gateway: &Gateway, question: &str) -> Value {
+    serde_json::from_slice(&gateway.post("/v1/decide", question).body).unwrap()
 }
 
 fn remaining(answer: &Value, policy: &str) -> u64 {
@@ -30,50 +31,50 @@ fn told(answer: &Message) -> String {
 }
 
 #[test]
-fn the_cost_of_a_request_is_not_charged_to_the_guard() {
+fn a_requests_cost_is_not_charged_to_the_guard() {
     let upstream = Upstream::simple();
-    let front = guarded(&upstream, "").start();
+    let gateway = guarded(&upstream, "").start();
     let question = r#"{"method":"GET","path":"/","client":"203.0.113.7","cost":100}"#;
-    let answer = decide(&front, question);
+    let answer = decide(&gateway, question);
     assert_eq!(answer["verdict"], "allow", "{answer}");
     assert_eq!((remaining(&answer, "flood"), remaining(&answer, "api")), (49, 500));
     for (keys, left) in [("cost = 5", 45), ("cost = \"request\"", 30)] {
-        let front = guarded(&upstream, keys).start();
-        let answer = decide(&front, &question.replace("100", "20"));
+        let gateway = guarded(&upstream, keys).start();
+        let answer = decide(&gateway, &question.replace("100", "20"));
         assert_eq!((remaining(&answer, "flood"), remaining(&answer, "api")), (left, 580), "{keys}");
     }
-    let front = guarded(&upstream, "cost = \"request\"").start();
-    assert_eq!(decide(&front, question)["reason"], "cost-above-units");
+    let gateway = guarded(&upstream, "cost = \"request\"").start();
+    assert_eq!(decide(&gateway, question)["reason"], "cost-above-units");
 }
 
 #[test]
 fn customers_see_their_plan_and_not_the_guard() {
     let upstream = Upstream::simple();
-    let front = guarded(&upstream, "").start();
-    let answer = front.get("/", "");
+    let gateway = guarded(&upstream, "").start();
+    let answer = gateway.get("/", "");
     assert_eq!(answer.status(), 200);
     assert_eq!(
         told(&answer),
         "\"api\";q=600;w=60 | \"api\";r=599;t=60 | 600 | 599",
         "and a minute is 60 seconds"
     );
-    let answer = decide(&front, r#"{"method":"GET","path":"/","client":"203.0.113.7"}"#);
+    let answer = decide(&gateway, r#"{"method":"GET","path":"/","client":"203.0.113.7"}"#);
     assert_eq!(answer["headers"]["x-ratelimit-limit"], "600", "{answer}");
     assert_eq!(remaining(&answer, "flood"), 49, "whoever asks is told all of it");
     let shown = guarded(&upstream, "headers = true").start();
     assert!(told(&shown.get("/", "")).starts_with("\"flood\";q=50;w=60, \"api\";q=600;w=60 | "));
-    let hidden = gateway(&upstream).policy("api", "600/min", "headers = false").start();
+    let hidden = configure(&upstream).policy("api", "600/min", "headers = false").start();
     assert_eq!(told(&hidden.get("/", "")), " |  |  | ");
 }
 
 #[test]
-fn a_client_that_the_guard_denies_is_told_when_to_come_back_and_nothing_of_its_quota() {
+fn a_denial_of_the_guard_has_retry_after_and_no_quota() {
     let upstream = Upstream::simple();
-    let setup = gateway(&upstream)
+    let setup = configure(&upstream)
         .policy("flood", "2/min", "scope = \"local\"\ncount_denied = true")
         .policy("api", "600/min", "");
-    let front = setup.start();
-    let mut wire = front.wire();
+    let gateway = setup.start();
+    let mut wire = gateway.wire();
     assert_eq!((wire.get("/", "").status(), wire.get("/", "").status()), (200, 200));
     let refusal = wire.get("/", "");
     assert_eq!(refusal.problem(), 429);
@@ -88,13 +89,13 @@ fn a_client_that_the_guard_denies_is_told_when_to_come_back_and_nothing_of_its_q
 #[test]
 fn no_reset_is_later_than_its_window() {
     let upstream = Upstream::simple();
-    let setup = gateway(&upstream)
+    let setup = configure(&upstream)
         .key("trusted_proxies", "[\"127.0.0.1\"]")
         .key("client_address", "\"x-forwarded-for\"")
         .tables("[headers]\ndialects = [\"ietf-draft-11\", \"x-ratelimit-delta\"]")
         .policy("api", "60/min", "");
-    let front = setup.start();
-    let mut wire = front.wire();
+    let gateway = setup.start();
+    let mut wire = gateway.wire();
     for client in 1..=100 {
         let answer = wire.get("/", &format!("X-Forwarded-For: 10.0.0.{client}\r\n"));
         assert_eq!(answer.values("ratelimit"), ["\"api\";r=59;t=60"]);

@@ -2,12 +2,15 @@
 
 use std::time::Duration;
 
-use crate::support::{Upstream, Wire, chunk, front, response, wait_until};
+use slidegate_testbed::http1::{chunk, response};
+use slidegate_testbed::{Upstream, Wire, wait_until};
+
+use crate::{configure, unlimited};
 
 #[test]
 fn a_request_arrives_as_it_was_sent() {
     let upstream = Upstream::simple();
-    let front = front(&upstream);
+    let gateway = unlimited(&upstream);
     for (method, target, body) in [
         ("GET", "/", ""),
         ("GET", "/a%20b/../c//d;x?q=%2F&r=a+b&&", ""),
@@ -27,16 +30,16 @@ fn a_request_arrives_as_it_was_sent() {
         } else {
             format!("Content-Length: {length}\r\n")
         };
-        let mut wire = front.wire();
+        let mut wire = gateway.wire();
         wire.send(format!(
             "{method} {target} HTTP/1.1\r\nHost: a.example\r\nX-Own: one\r\nX-Own: two\r\n{framing}\r\n{body}"
         ));
         assert_eq!(wire.response().text(), "ok", "{method} {target}");
-        let heard = upstream.last();
-        assert_eq!(heard.start(), format!("{method} {target} HTTP/1.1"));
-        assert_eq!(heard.text(), body);
-        assert_eq!(heard.values("x-own"), ["one", "two"]);
-        assert_eq!(heard.value("host").as_deref(), Some("a.example"));
+        let received = upstream.last();
+        assert_eq!(received.start(), format!("{method} {target} HTTP/1.1"));
+        assert_eq!(received.text(), body);
+        assert_eq!(received.values("x-own"), ["one", "two"]);
+        assert_eq!(received.value("host").as_deref(), Some("a.example"));
     }
 }
 
@@ -58,8 +61,8 @@ fn a_response_arrives_as_it_was_sent() {
         ),
         _ => response("404 Not Found", "", "nothing here"),
     });
-    let front = front(&upstream);
-    let mut wire = front.wire();
+    let gateway = unlimited(&upstream);
+    let mut wire = gateway.wire();
     for (path, status, body, own) in [
         ("/teapot", 418, "short", vec!["one", "two"]),
         ("/empty", 200, "", vec![]),
@@ -70,13 +73,13 @@ fn a_response_arrives_as_it_was_sent() {
         ("/other", 404, "nothing here", vec![]),
     ] {
         wire.send(format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n"));
-        let mut heard = wire.response();
-        while heard.status() == 103 {
-            heard = wire.response();
+        let mut received = wire.response();
+        while received.status() == 103 {
+            received = wire.response();
         }
-        assert_eq!((heard.status(), heard.text().as_str()), (status, body), "{path}");
-        assert_eq!(heard.values("x-own"), own, "{path}");
-        assert!(heard.value("date").is_some(), "{path}");
+        assert_eq!((received.status(), received.text().as_str()), (status, body), "{path}");
+        assert_eq!(received.values("x-own"), own, "{path}");
+        assert!(received.value("date").is_some(), "{path}");
     }
     assert_eq!(upstream.connections(), 1, "all over one connection");
 }
@@ -87,9 +90,9 @@ fn a_response_without_a_length_ends_with_its_connection() {
         wire.try_send("HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nuntil the end")?;
         Err(std::io::ErrorKind::Other.into())
     });
-    let front = front(&upstream);
+    let gateway = unlimited(&upstream);
     for _ in 0..2 {
-        assert_eq!(front.get("/", "").text(), "until the end");
+        assert_eq!(gateway.get("/", "").text(), "until the end");
     }
     assert_eq!(upstream.connections(), 2);
 }
@@ -101,8 +104,8 @@ fn head_has_a_head_alone() {
         "/chunked" => "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
         _ => "HTTP/1.1 404 Not Found\r\nContent-Length: 9\r\n\r\n",
     });
-    let front = front(&upstream);
-    let mut wire = front.wire();
+    let gateway = unlimited(&upstream);
+    let mut wire = gateway.wire();
     for (path, status, length) in
         [("/length", 200, Some("1000000")), ("/chunked", 200, None), ("/other", 404, Some("9"))]
     {
@@ -122,16 +125,16 @@ fn trailers_pass_both_ways() {
         let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X-Sum\r\n\r\n";
         format!("{head}{}0\r\nX-Sum: 42\r\n\r\n", chunk("body"))
     });
-    let front = front(&upstream);
-    let mut wire = front.wire();
+    let gateway = unlimited(&upstream);
+    let mut wire = gateway.wire();
     wire.send("POST / HTTP/1.1\r\nHost: a\r\nTE: trailers\r\nTrailer: X-Check\r\n");
     wire.send("Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\nX-Check: 7\r\n\r\n");
     let response = wire.response();
     assert_eq!(response.text(), "body");
     assert_eq!(response.trailers.to_ascii_lowercase(), "x-sum: 42\r\n");
-    let heard = upstream.last();
-    assert_eq!(heard.text(), "abc");
-    assert_eq!(heard.trailers.to_ascii_lowercase(), "x-check: 7\r\n");
+    let received = upstream.last();
+    assert_eq!(received.text(), "abc");
+    assert_eq!(received.trailers.to_ascii_lowercase(), "x-check: 7\r\n");
 }
 
 #[test]
@@ -143,9 +146,9 @@ fn a_client_of_http_1_0_is_served_as_it_knows() {
         ),
         _ => response("200 OK", "", "whole"),
     });
-    let front = front(&upstream);
+    let gateway = unlimited(&upstream);
     for (path, body) in [("/", "whole"), ("/chunked", "in pieces")] {
-        let mut wire = front.wire();
+        let mut wire = gateway.wire();
         wire.send(format!("GET {path} HTTP/1.0\r\n\r\n"));
         let response = wire.response();
         assert_eq!(response.text(), body);
@@ -155,7 +158,7 @@ fn a_client_of_http_1_0_is_served_as_it_knows() {
         let host = upstream.last().value("host");
         assert_eq!(host.as_deref(), Some(upstream.address().to_string().as_str()));
     }
-    let mut wire = front.wire();
+    let mut wire = gateway.wire();
     for _ in 0..2 {
         wire.send("GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n");
         assert_eq!(wire.response().text(), "whole");
@@ -165,9 +168,9 @@ fn a_client_of_http_1_0_is_served_as_it_knows() {
 #[test]
 fn a_body_is_asked_for_when_the_request_passes() {
     let upstream = Upstream::simple();
-    let front = crate::support::gateway(&upstream).policy("few", "2/min", "").start();
+    let gateway = configure(&upstream).policy("few", "2/min", "").start();
     let head = "POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n";
-    let mut wire = front.wire();
+    let mut wire = gateway.wire();
     for _ in 0..2 {
         wire.send(head);
         assert_eq!(wire.response().status(), 100);
@@ -178,7 +181,7 @@ fn a_body_is_asked_for_when_the_request_passes() {
     }
     wire.send(head);
     assert_eq!(wire.response().status(), 429, "without asking");
-    assert_eq!(upstream.heard().len(), 2);
+    assert_eq!(upstream.received().len(), 2);
 }
 
 #[test]
@@ -187,15 +190,15 @@ fn large_and_many_headers_pass() {
         let many: String = (0..80).map(|n| format!("X-Back-{n}: {n}\r\n")).collect();
         response("200 OK", &format!("{many}X-Long: {}\r\n", "b".repeat(16_000)), "ok")
     });
-    let front = front(&upstream);
+    let gateway = unlimited(&upstream);
     let many: String = (0..80).map(|n| format!("X-There-{n}: {n}\r\n")).collect();
-    let response = front.get("/", &format!("{many}X-Long: {}\r\n", "a".repeat(16_000)));
+    let response = gateway.get("/", &format!("{many}X-Long: {}\r\n", "a".repeat(16_000)));
     assert_eq!(response.status(), 200);
     assert_eq!(response.value("x-long").unwrap().len(), 16_000);
     assert_eq!(response.value("x-back-79").as_deref(), Some("79"));
-    let heard = upstream.last();
-    assert_eq!(heard.value("x-long").unwrap().len(), 16_000);
-    assert!((0..80).all(|n| heard.value(&format!("x-there-{n}")) == Some(n.to_string())));
+    let received = upstream.last();
+    assert_eq!(received.value("x-long").unwrap().len(), 16_000);
+    assert!((0..80).all(|n| received.value(&format!("x-there-{n}")) == Some(n.to_string())));
 }
 
 #[test]
@@ -207,8 +210,8 @@ fn a_client_that_leaves_is_noticed_by_upstream() {
         LEFT.store(true, std::sync::atomic::Ordering::SeqCst);
     });
     static LEFT: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
-    let front = front(&upstream);
-    let mut wire = front.wire();
+    let gateway = unlimited(&upstream);
+    let mut wire = gateway.wire();
     wire.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
     wire.head().unwrap();
     drop(wire);

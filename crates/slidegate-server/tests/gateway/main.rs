@@ -7,6 +7,7 @@
 mod advisories;
 mod ambiguity;
 mod audit;
+mod behind_proxies;
 mod clients;
 mod connections;
 mod control;
@@ -16,7 +17,6 @@ mod failures;
 mod files;
 mod flood_guard;
 mod forwarding;
-mod fronts;
 mod hardening;
 mod headers;
 mod http2;
@@ -25,9 +25,6 @@ mod lifecycle;
 mod limits;
 mod operation;
 mod paths;
-#[path = "../forward_auth/program.rs"]
-#[allow(dead_code, reason = "shared with the tests of forward-auth, which use more of it")]
-mod program;
 mod redis;
 mod reload;
 mod routes;
@@ -35,7 +32,26 @@ mod smuggling;
 mod snapshot;
 mod start;
 mod streaming;
-mod support;
 mod unread_bodies;
 mod upgrades;
 mod users;
+
+use slidegate_testbed::{Gateway, GatewayOptions, Slidegate, SlidegateOptions, Upstream};
+
+/// The program under test.
+const PROGRAM: &str = env!("CARGO_BIN_EXE_slidegate");
+
+/// The program under test, to be started with any arguments.
+fn options() -> SlidegateOptions {
+    Slidegate::options(PROGRAM)
+}
+
+/// The configuration of a gateway in front of one upstream.
+fn configure(upstream: &Upstream) -> GatewayOptions {
+    Gateway::options(PROGRAM).upstream(upstream)
+}
+
+/// A gateway in front of one upstream that limits nothing.
+fn unlimited(upstream: &Upstream) -> Gateway {
+    configure(upstream).start()
+}

@@ -5,29 +5,30 @@ use std::time::Duration;
 
 use openmetrics_parser::openmetrics::parse_openmetrics;
 use openmetrics_parser::prometheus::parse_prometheus;
-use slidegate_testbed::RedisServer;
+use slidegate_testbed::http1::response;
+use slidegate_testbed::{RedisServer, Upstream, Wire, wait_until};
 
-use crate::support::{Upstream, Wire, gateway, options, response, wait_until};
+use crate::{configure, options};
 
 #[test]
-fn the_metrics_are_read_by_a_parser_that_is_not_ours() {
+fn a_third_partys_parser_reads_the_metrics() {
     let upstream = Upstream::answering(|request| match request.target() {
         "/bad" => response("500 Internal Server Error", "", ""),
         _ => response("200 OK", "", "ok"),
     });
-    let front = gateway(&upstream).policy("api", "3/min", "").start();
-    let before = front.metrics();
+    let gateway = configure(&upstream).policy("api", "3/min", "").start();
+    let before = gateway.metrics();
     for path in ["/", "/bad", "/", "/", "/"] {
-        front.get(path, "");
+        gateway.get(path, "");
     }
-    let page = front.admin_page("/metrics");
+    let page = gateway.admin_page("/metrics");
     let content_type = page.value("content-type").unwrap();
     assert!(content_type.starts_with("text/plain; version=0.0.4"), "{content_type}");
     for text in [&before, &page.text()] {
         parse_prometheus(text).unwrap_or_else(|error| panic!("{error}\n{text}"));
     }
     let accept = "Accept: application/openmetrics-text;version=1.0.0;q=0.5,text/plain;q=0.2\r\n";
-    let openmetrics = Wire::connect(front.admin()).get("/metrics", accept);
+    let openmetrics = Wire::connect(gateway.admin()).get("/metrics", accept);
     let content_type = openmetrics.value("content-type").unwrap();
     assert!(content_type.starts_with("application/openmetrics-text;"), "{content_type}");
     parse_openmetrics(&openmetrics.text())
@@ -38,9 +39,9 @@ fn the_metrics_are_read_by_a_parser_that_is_not_ours() {
         ("slidegate_upstream_responses_total", "class=\"2xx\"", 2.0),
         ("slidegate_upstream_responses_total", "class=\"5xx\"", 1.0),
     ] {
-        assert_eq!(front.metric(name, label), expected, "{name}\n{}", page.text());
+        assert_eq!(gateway.metric(name, label), expected, "{name}\n{}", page.text());
     }
-    let reset = front.metric("rate_limit_reset_seconds", "policy=\"api\"");
+    let reset = gateway.metric("rate_limit_reset_seconds", "policy=\"api\"");
     assert!(reset > 0.0 && reset <= 60.0, "{reset}");
     for line in page.text().lines().filter(|line| line.starts_with("# TYPE ")) {
         let name = line.split(' ').nth(2).unwrap();
@@ -52,9 +53,9 @@ fn the_metrics_are_read_by_a_parser_that_is_not_ours() {
 fn a_slow_question_is_a_slow_response_and_no_slow_decision() {
     let upstream = Upstream::simple();
     let decisions = "[decisions]\nlisten = \"127.0.0.1:0\"";
-    let front = gateway(&upstream).tables(decisions).policy("api", "3/min", "").start();
+    let gateway = configure(&upstream).tables(decisions).policy("api", "3/min", "").start();
     let question = r#"{"method":"GET","path":"/","client":"203.0.113.7"}"#;
-    let mut wire = Wire::connect(front.address("decisions"));
+    let mut wire = Wire::connect(gateway.address("decisions"));
     wire.send(format!(
         "POST /v1/decide HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
          Content-Length: {}\r\n\r\n",
@@ -63,7 +64,8 @@ fn a_slow_question_is_a_slow_response_and_no_slow_decision() {
     thread::sleep(Duration::from_millis(500));
     wire.send(question);
     assert_eq!(wire.response().status(), 200);
-    let seconds = |name: &str| front.metric(&format!("slidegate_{name}_seconds_sum"), "decisions");
+    let seconds =
+        |name: &str| gateway.metric(&format!("slidegate_{name}_seconds_sum"), "decisions");
     let (response, decision) = (seconds("response"), seconds("decision"));
     assert!((0.25..5.0).contains(&response), "{response}");
     assert!(decision > 0.0 && decision < 0.25, "{decision}");
@@ -72,16 +74,16 @@ fn a_slow_question_is_a_slow_response_and_no_slow_decision() {
 #[test]
 fn labels_do_not_grow_with_what_clients_send() {
     let upstream = Upstream::simple();
-    let front =
-        gateway(&upstream).policy("api", "1000/min", "identity = [\"api-key\", \"ip\"]").start();
-    front.get("/", "");
-    let before = front.metrics().lines().count();
+    let gateway =
+        configure(&upstream).policy("api", "1000/min", "identity = [\"api-key\", \"ip\"]").start();
+    gateway.get("/", "");
+    let before = gateway.metrics().lines().count();
     for n in 0..50 {
-        let mut wire = front.wire();
+        let mut wire = gateway.wire();
         wire.send(format!("M{n} /p{n} HTTP/1.1\r\nHost: h{n}\r\nX-API-Key: k{n}\r\n\r\n"));
         wire.response();
     }
-    let after = front.metrics().lines().count();
+    let after = gateway.metrics().lines().count();
     assert!(after <= before + 5, "from {before} to {after} lines");
 }
 
@@ -89,32 +91,32 @@ const PLANS: &str = "[plans.free]\nquotas = \"100/min\"\n[plans.pro]\nquotas = \
                      [decisions]\nlisten = \"127.0.0.1:0\"\n[log]\nformat = \"json\"\n";
 
 #[test]
-fn an_unknown_plan_is_counted_logged_and_told() {
+fn an_unknown_plan_is_counted_logged_and_reported() {
     let upstream = Upstream::simple();
-    let front = gateway(&upstream)
+    let gateway = configure(&upstream)
         .key("trusted_proxies", "[\"127.0.0.1\"]")
         .tables(PLANS)
         .policy("api", "", "plan = { header = \"x-plan\", default = \"free\" }")
         .policy("login", "1000/min", "match = { path = \"/login\" }")
         .start();
-    let limit = |plan: &str| front.get("/login", plan).value("x-ratelimit-limit").unwrap();
-    let unknown = || front.metric("slidegate_unknown_plans_total", "policy=\"api\"");
+    let limit = |plan: &str| gateway.get("/login", plan).value("x-ratelimit-limit").unwrap();
+    let unknown = || gateway.metric("slidegate_unknown_plans_total", "policy=\"api\"");
     for known in ["", "X-Plan: pro\r\n", "X-Plan: free\r\n", "X-Plan:\r\n"] {
         limit(known);
     }
-    assert_eq!(unknown(), 0.0, "{}", front.output());
-    assert_eq!(front.output().matches("unknown plan").count(), 0);
+    assert_eq!(unknown(), 0.0, "{}", gateway.output());
+    assert_eq!(gateway.output().matches("unknown plan").count(), 0);
     for plan in ["gold", "Pro", "pro ,", "\u{fc}", &"x".repeat(5000)] {
         assert_eq!(limit(&format!("X-Plan: {plan}\r\n")), "100", "{plan}");
     }
     assert_eq!(unknown(), 5.0);
-    let labels = front.metrics();
+    let labels = gateway.metrics();
     assert!(!labels.contains("gold") && labels.contains("slidegate_unknown_plans_total"));
 
     let decide = |question: &str, query: &str| {
         let head = "Host: localhost\r\nContent-Type: application/json";
         let length = question.len();
-        let mut wire = Wire::connect(front.address("decisions"));
+        let mut wire = Wire::connect(gateway.address("decisions"));
         wire.send(format!(
             "POST /v1/decide{query} HTTP/1.1\r\n{head}\r\nContent-Length: {length}\r\n\r\n{question}"
         ));
@@ -131,8 +133,8 @@ fn an_unknown_plan_is_counted_logged_and_told() {
     let known = decide("{\"path\":\"/\",\"user\":\"42\",\"plan\":\"pro\"}", "");
     assert_eq!((&known["plan"], &known["plan_unknown"]), (&"pro".into(), &().into()), "{known}");
 
-    wait_until("a line", || front.output().contains("unknown plan"));
-    let output = front.output();
+    wait_until("a line", || gateway.output().contains("unknown plan"));
+    let output = gateway.output();
     let lines: Vec<&str> = output.lines().filter(|line| line.contains("unknown plan")).collect();
     assert_eq!(lines.len(), 1, "limited: {lines:?}");
     let line: serde_json::Value = serde_json::from_str(lines[0]).unwrap();
@@ -141,56 +143,56 @@ fn an_unknown_plan_is_counted_logged_and_told() {
 }
 
 #[test]
-fn the_operator_s_pages_are_not_for_the_public() {
+fn admin_pages_are_on_the_admin_listener_only() {
     let upstream = Upstream::answering(|_| response("200 OK", "", "upstream's own"));
-    let front = gateway(&upstream).start();
+    let gateway = configure(&upstream).start();
     for path in ["/metrics", "/healthz", "/readyz", "/"] {
-        assert_eq!(front.get(path, "").text(), "upstream's own", "{path}");
+        assert_eq!(gateway.get(path, "").text(), "upstream's own", "{path}");
     }
     for path in ["/metrics", "/healthz", "/readyz"] {
-        let page = front.admin_page(path);
+        let page = gateway.admin_page(path);
         assert_eq!(page.status(), 200, "{path}");
         assert!(!page.text().contains("upstream's own"), "{path}");
         assert!(page.values("ratelimit").is_empty(), "{path} is not limited");
     }
-    assert_eq!(front.admin_page("/nothing").status(), 404);
-    assert_eq!(upstream.heard().len(), 4);
+    assert_eq!(gateway.admin_page("/nothing").status(), 404);
+    assert_eq!(upstream.received().len(), 4);
 }
 
 #[test]
-fn metrics_are_for_who_shows_the_token() {
+fn metrics_need_the_token_if_there_is_one() {
     let options = options().variable("SLIDEGATE_ADMIN_TOKEN", "hunter2");
-    let front = gateway(&Upstream::simple()).start_with(options);
-    let refused = front.admin_page("/metrics");
+    let gateway = configure(&Upstream::simple()).start_with(options);
+    let refused = gateway.admin_page("/metrics");
     assert_eq!(refused.problem(), 401);
     assert_eq!(refused.value("www-authenticate").as_deref(), Some("Bearer"));
-    let mut wire = Wire::connect(front.admin());
+    let mut wire = Wire::connect(gateway.admin());
     assert_eq!(wire.get("/metrics", "Authorization: Bearer hunter\r\n").problem(), 401);
     let page = wire.get("/metrics", "Authorization: Bearer hunter2\r\n");
     assert_eq!(page.status(), 200);
     assert!(page.text().contains("slidegate_requests_total"));
     for path in ["/", "/healthz", "/readyz"] {
-        assert_eq!(front.admin_page(path).status(), 200, "{path}");
+        assert_eq!(gateway.admin_page(path).status(), 200, "{path}");
     }
-    assert!(!front.output().contains("hunter2"));
+    assert!(!gateway.output().contains("hunter2"));
 }
 
 #[test]
 fn denials_are_logged_but_an_attacker_cannot_flood_the_log() {
     let upstream = Upstream::simple();
-    let front = gateway(&upstream)
+    let gateway = configure(&upstream)
         .key("trusted_proxies", "[\"127.0.0.1\"]")
         .key("client_address", "\"x-forwarded-for\"")
         .policy("api", "1/min", "")
         .tables("[log]\nformat = \"json\"")
         .start();
-    let mut wire = front.wire();
+    let mut wire = gateway.wire();
     for n in 0..1000 {
         let client = format!("X-Forwarded-For: 203.0.{}.{}\r\n", n % 4, n % 50);
         wire.get("/secret-path?token=hunter2", &client);
     }
     let lines = || -> Vec<serde_json::Value> {
-        let output = front.output();
+        let output = gateway.output();
         let lines = output.lines().filter(|line| line.contains("limit exceeded"));
         lines.map(|line| serde_json::from_str(line).expect("a line is one JSON object")).collect()
     };
@@ -201,21 +203,21 @@ fn denials_are_logged_but_an_attacker_cannot_flood_the_log() {
     for part in ["\"api\"", "203.0.", "\"units\":1", "window_s"] {
         assert!(text.contains(part), "no {part} in {text}");
     }
-    assert!(front.metric("slidegate_denial_log_left_out_total", "") > 0.0);
-    assert!(!front.output().contains("hunter2"), "a query may have secrets");
+    assert!(gateway.metric("slidegate_denial_log_left_out_total", "") > 0.0);
+    assert!(!gateway.output().contains("hunter2"), "a query may have secrets");
 }
 
 #[test]
 fn every_request_has_a_line_in_the_access_log_if_wanted() {
     let upstream = Upstream::simple();
     for (access, lines) in [("true", 5), ("false", 0)] {
-        let front = gateway(&upstream)
+        let gateway = configure(&upstream)
             .tables(&format!("[log]\nformat = \"json\"\naccess = {access}"))
             .policy("api", "3/min", "")
             .start();
-        (0..5).for_each(|_| drop(front.get("/some/path?token=hunter2", "")));
+        (0..5).for_each(|_| drop(gateway.get("/some/path?token=hunter2", "")));
         let logged = || {
-            front
+            gateway
                 .output()
                 .lines()
                 .filter(|line| line.contains("/some/path\"") && line.contains("slidegate::access"))
@@ -225,20 +227,20 @@ fn every_request_has_a_line_in_the_access_log_if_wanted() {
             wait_until("the lines", || logged() == lines);
         }
         assert_eq!(logged(), lines);
-        assert!(!front.output().contains("hunter2"));
+        assert!(!gateway.output().contains("hunter2"));
     }
 }
 
 #[test]
 fn figures_in_the_log_have_three_decimals_at_most() {
     let upstream = Upstream::simple();
-    let front = gateway(&upstream)
+    let gateway = configure(&upstream)
         .tables("[log]\nformat = \"json\"\naccess = true")
         .policy("api", "1/61333ms", "")
         .start();
-    (0..50).for_each(|_| drop(front.get("/", "")));
+    (0..50).for_each(|_| drop(gateway.get("/", "")));
     let figures = || -> Vec<(String, f64)> {
-        let output = front.output();
+        let output = gateway.output();
         let lines = output.lines().filter_map(|line| serde_json::from_str(line).ok());
         let of = |line: serde_json::Value| {
             ["duration_ms", "window_s", "retry_after_s"]
@@ -256,15 +258,15 @@ fn figures_in_the_log_have_three_decimals_at_most() {
 }
 
 #[test]
-fn no_secret_is_ever_told() {
+fn no_secret_is_in_logs_metrics_or_responses() {
     let redis = RedisServer::options().password("hunter2hunter2").start();
     let upstream = Upstream::simple();
-    let setup = gateway(&upstream)
+    let setup = configure(&upstream)
         .tables("[log]\nformat = \"json\"\nlevel = \"trace\"\naccess = true")
         .tables("[plans.pro]\nquotas = [\"2/min\"]\n[[api_key]]\nkey = \"sk-secret-one\"\nplan = \"pro\"")
         .policy("api", "", "identity = [\"api-key\", \"authorization\", \"ip\"]\nplan = { default = \"pro\" }")
         .tables(&format!("[store]\nkind = \"redis\"\nurl = {:?}", redis.url()));
-    let front = setup.start();
+    let gateway = setup.start();
     let headers = [
         "X-API-Key: sk-secret-one\r\n",
         "X-API-Key: sk-secret-two\r\n",
@@ -273,24 +275,24 @@ fn no_secret_is_ever_told() {
     let mut told = String::new();
     for header in headers {
         for _ in 0..4 {
-            let answer = front.get("/?key=sk-secret-four", header);
+            let answer = gateway.get("/?key=sk-secret-four", header);
             told += &format!("{}{}", answer.head, answer.text());
         }
     }
     redis.kill();
     for header in headers {
-        let answer = front.get("/", header);
+        let answer = gateway.get("/", header);
         told += &format!("{}{}", answer.head, answer.text());
     }
-    front.reconfigure("[store]\nkind = \"redis\"\nurl = \"redis://:hunter2hunter2@\"\n[[api_key]]\nkey = [\"sk-secret-one\"]\nplan = 3\n");
-    front.signal("HUP");
-    wait_until("the failure", || front.metric("slidegate_config_reloads_total", "failed") >= 1.0);
+    gateway.reconfigure("[store]\nkind = \"redis\"\nurl = \"redis://:hunter2hunter2@\"\n[[api_key]]\nkey = [\"sk-secret-one\"]\nplan = 3\n");
+    gateway.signal("HUP");
+    wait_until("the failure", || gateway.metric("slidegate_config_reloads_total", "failed") >= 1.0);
     for path in ["/metrics", "/healthz", "/readyz", "/"] {
-        told += &front.admin_page(path).text();
+        told += &gateway.admin_page(path).text();
     }
-    front.signal("TERM");
-    let _ = front.wait();
-    told += &front.output();
+    gateway.signal("TERM");
+    let _ = gateway.wait();
+    told += &gateway.output();
     for secret in ["hunter2", "sk-secret"] {
         let line = told.lines().find(|line| line.contains(secret));
         assert_eq!(line, None, "{secret}");
@@ -304,18 +306,18 @@ fn no_secret_is_ever_told() {
 }
 
 #[test]
-fn readiness_is_honest_when_it_is_time_to_go() {
+fn readiness_fails_while_a_server_drains() {
     let upstream = Upstream::raw(|wire| {
         let _ = wire.rest();
     });
-    let front = gateway(&upstream).timeouts("drain = \"10s\"").start();
-    assert_eq!(front.admin_page("/readyz").status(), 200);
-    let mut busy = front.wire();
+    let gateway = configure(&upstream).timeouts("drain = \"10s\"").start();
+    assert_eq!(gateway.admin_page("/readyz").status(), 200);
+    let mut busy = gateway.wire();
     busy.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
     wait_until("it to be in flight", || upstream.connections() == 1);
-    front.signal("TERM");
+    gateway.signal("TERM");
     wait_until("it to say so", || {
-        let wire = Wire::try_connect(front.admin());
+        let wire = Wire::try_connect(gateway.admin());
         wire.is_ok_and(|mut wire| {
             let _ = wire.try_send("GET /readyz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
             wire.response_to("GET").is_ok_and(|answer| answer.status() == 503)

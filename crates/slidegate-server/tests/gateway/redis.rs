@@ -8,43 +8,46 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use slidegate_testbed::{Certificates, FaultyNetwork, RedisSentinels, RedisServer, Reply};
+use slidegate_testbed::{
+    Certificates, Directory, FaultyNetwork, Gateway, GatewayOptions, RedisSentinels, RedisServer,
+    Reply, Upstream, ledger_keys, wait_until,
+};
 
-use crate::support::{Front, Place, Setup, Upstream, gateway, ledgers, options, wait_until};
+use crate::{configure, options};
 
-fn on_redis(setup: Setup, url: &str) -> Setup {
+fn on_redis(setup: GatewayOptions, url: &str) -> GatewayOptions {
     setup.tables(&format!("[store]\nkind = \"redis\"\nurl = {url:?}\ndeadline = \"2s\""))
 }
 
 #[test]
 fn gateways_on_one_redis_share_a_budget_exactly() {
     let (redis, upstream) = (RedisServer::start(), Upstream::simple());
-    let setup = on_redis(gateway(&upstream), &redis.url()).policy("api", "200/min", "");
-    let fronts = [setup.start(), setup.start()];
+    let setup = on_redis(configure(&upstream), &redis.url()).policy("api", "200/min", "");
+    let gateways = [setup.start(), setup.start()];
     let allowed: usize = thread::scope(|scope| {
         let threads: Vec<_> = (0..8)
             .map(|n| {
-                let front = &fronts[n % 2];
+                let gateway = &gateways[n % 2];
                 scope.spawn(move || {
-                    let mut wire = front.wire();
+                    let mut wire = gateway.wire();
                     (0..50).filter(|_| wire.get("/", "").status() == 200).count()
                 })
             })
             .collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).sum()
     });
-    assert_eq!((allowed, upstream.heard().len()), (200, 200));
-    drop(fronts);
+    assert_eq!((allowed, upstream.received().len()), (200, 200));
+    drop(gateways);
     assert_eq!(setup.start().status("/"), 429, "a new process knows it, too");
 }
 
 /// Requests to gateways in turn, until each client was refused ten times; how many passed.
-fn burst(fronts: &[Front]) -> usize {
+fn burst(gateways: &[Gateway]) -> usize {
     thread::scope(|scope| {
-        let client = |front| {
+        let client = |gateway| {
             scope.spawn(move || {
                 let (mut wire, mut allowed, mut refused): (_, usize, _) =
-                    (Front::wire(front), 0, 0);
+                    (Gateway::wire(gateway), 0, 0);
                 while refused < 10 {
                     match wire.get("/", "").status() {
                         200 => allowed += 1,
@@ -54,31 +57,35 @@ fn burst(fronts: &[Front]) -> usize {
                 allowed
             })
         };
-        let clients: Vec<_> = fronts.iter().chain(fronts).map(client).collect();
+        let clients: Vec<_> = gateways.iter().chain(gateways).map(client).collect();
         clients.into_iter().map(|client| client.join().unwrap()).sum()
     })
 }
 
 /// How many requests were decided from units taken ahead.
-fn leased_decisions(front: &Front) -> f64 {
-    front.metric("slidegate_lease_decisions_total", "")
+fn leased_decisions(gateway: &Gateway) -> f64 {
+    gateway.metric("slidegate_lease_decisions_total", "")
 }
 
 #[test]
 fn gateways_with_leases_share_a_budget_exactly() {
     let (redis, upstream) = (RedisServer::start(), Upstream::simple());
     let leased = "consistency = \"async\"";
-    let setup = on_redis(gateway(&upstream), &redis.url()).policy("api", "1500/min", leased);
-    let fronts: Vec<Front> = (0..3).map(|_| setup.start()).collect();
-    let mut allowed = burst(&fronts);
+    let setup = on_redis(configure(&upstream), &redis.url()).policy("api", "1500/min", leased);
+    let gateways: Vec<Gateway> = (0..3).map(|_| setup.start()).collect();
+    let mut allowed = burst(&gateways);
     // What leases had left when the others were refused is refunded, and denials are kept for a second.
     thread::sleep(Duration::from_millis(1300));
-    allowed += burst(&fronts);
-    assert_eq!(upstream.heard().len(), allowed);
+    allowed += burst(&gateways);
+    assert_eq!(upstream.received().len(), allowed);
     assert!(allowed <= 1500, "{allowed}");
     assert!(allowed >= 1500 * 95 / 100, "{allowed} were used");
-    assert!(fronts.iter().map(leased_decisions).sum::<f64>() > 100.0, "{}", fronts[0].metrics());
-    let refused = fronts[0].get("/", "");
+    assert!(
+        gateways.iter().map(leased_decisions).sum::<f64>() > 100.0,
+        "{}",
+        gateways[0].metrics()
+    );
+    let refused = gateways[0].get("/", "");
     assert_eq!(refused.status(), 429);
     assert!(refused.text().contains("\"api\""), "{}", refused.text());
 }
@@ -88,7 +95,7 @@ fn gateways_with_leases_share_a_budget_exactly() {
 fn a_gateway_that_is_killed_takes_its_lease_along() {
     let (redis, upstream) = (RedisServer::start(), Upstream::simple());
     let leased = "consistency = \"async\"";
-    let setup = on_redis(gateway(&upstream), &redis.url()).policy("api", "1000/min", leased);
+    let setup = on_redis(configure(&upstream), &redis.url()).policy("api", "1000/min", leased);
     let (killed, other) = (setup.start(), setup.start());
     let (mut wire, mut before) = (killed.wire(), 0);
     while before < 100 || leased_decisions(&killed) == 0.0 {
@@ -98,16 +105,16 @@ fn a_gateway_that_is_killed_takes_its_lease_along() {
     killed.signal("KILL");
     assert_eq!(killed.wait(), None, "a signal ended it");
     let allowed = before + burst(&[other]);
-    assert_eq!(upstream.heard().len(), allowed);
+    assert_eq!(upstream.received().len(), allowed);
     assert!((700..=1000).contains(&allowed), "{allowed}");
 }
 
 #[test]
 fn services_with_their_own_namespace_share_nothing() {
     let (redis, upstream) = (RedisServer::start(), Upstream::simple());
-    let setup = on_redis(gateway(&upstream), &redis.url());
+    let setup = on_redis(configure(&upstream), &redis.url());
     let keys = "identity = [\"header:x-user\", \"ip\"]\nban = { after = \"2/min\", for = \"1h\" }";
-    let trusting = |setup: Setup| setup.key("trusted_proxies", "[\"127.0.0.0/8\"]");
+    let trusting = |setup: GatewayOptions| setup.key("trusted_proxies", "[\"127.0.0.0/8\"]");
     let shop = trusting(setup).policy("api", "2/min", keys);
     let in_namespace = |name: &str| options().argument("--namespace").argument(name);
     let (plain, one, other) = (
@@ -115,9 +122,10 @@ fn services_with_their_own_namespace_share_nothing() {
         shop.start_with(in_namespace("shop")),
         shop.start_with(in_namespace("blog")),
     );
-    let statuses = |front: &Front| [(); 5].map(|()| front.get("/", "X-User: ann\r\n").status());
-    for front in [&plain, &one, &other] {
-        assert_eq!(statuses(front), [200, 200, 429, 429, 429], "{}", front.output());
+    let statuses =
+        |gateway: &Gateway| [(); 5].map(|()| gateway.get("/", "X-User: ann\r\n").status());
+    for gateway in [&plain, &one, &other] {
+        assert_eq!(statuses(gateway), [200, 200, 429, 429, 429], "{}", gateway.output());
     }
     let all = || -> Vec<String> {
         redis.command(&["KEYS", "*"]).array().into_iter().map(Reply::text).collect()
@@ -138,15 +146,15 @@ fn services_with_their_own_namespace_share_nothing() {
 #[test]
 fn capacities_bound_the_fallback_and_local_policies() {
     let (redis, upstream) = (RedisServer::start(), Upstream::simple());
-    let front = gateway(&upstream)
+    let gateway = configure(&upstream)
         .tables(&format!("[store]\nurl = {:?}\ncapacity = 1500\nlocal_capacity = 700", redis.url()))
         .policy("api", "1/min", "")
         .start();
-    let capacity = |store: &str| front.metric("slidegate_memory_capacity", store);
+    let capacity = |store: &str| gateway.metric("slidegate_memory_capacity", store);
     assert_eq!((capacity("\"fallback\""), capacity("\"local\"")), (1500.0, 700.0));
-    assert_eq!(front.metric("slidegate_ban_capacity", ""), 700.0);
-    assert_eq!(front.status("/"), 200);
-    let accounts = front.metric("slidegate_memory_accounts", "\"fallback\"");
+    assert_eq!(gateway.metric("slidegate_ban_capacity", ""), 700.0);
+    assert_eq!(gateway.status("/"), 200);
+    let accounts = gateway.metric("slidegate_memory_accounts", "\"fallback\"");
     assert_eq!(accounts, 1.0, "what Redis has admitted is known here too");
 }
 
@@ -156,22 +164,22 @@ fn without_redis_each_policy_goes_its_own_way() {
     let url = redis.url();
     redis.kill();
     for (way, statuses) in [("local", [200, 429]), ("allow", [200, 200]), ("deny", [503, 503])] {
-        let front = on_redis(gateway(&upstream), &url)
+        let gateway = on_redis(configure(&upstream), &url)
             .policy("api", "1/min", &format!("on_store_error = {way:?}"))
             .start();
         for status in statuses {
-            let answer = front.get("/", "");
+            let answer = gateway.get("/", "");
             assert_eq!(answer.status(), status, "{way}");
             if status == 503 {
                 answer.problem();
                 assert!(answer.text().contains("#temporary-reduced-capacity"), "{}", answer.text());
             }
         }
-        assert_eq!(front.admin_page("/healthz").status(), 200, "the process is well");
+        assert_eq!(gateway.admin_page("/healthz").status(), 200, "the process is well");
         let ready = if way == "deny" { 503 } else { 200 };
         wait_until("it to notice", || {
-            front.status("/");
-            let page = front.admin_page("/readyz");
+            gateway.status("/");
+            let page = gateway.admin_page("/readyz");
             page.status() == ready && page.text().contains("\"degraded\":true")
         });
     }
@@ -182,21 +190,21 @@ fn a_gateway_is_ready_only_once_redis_has_replied() {
     let (redis, upstream) = (RedisServer::start(), Upstream::simple());
     redis.kill();
     let start = |way: &str| {
-        on_redis(gateway(&upstream), &redis.url())
+        on_redis(configure(&upstream), &redis.url())
             .policy("api", "1/min", &format!("on_store_error = {way:?}"))
             .start()
     };
-    let fronts = [(start("deny"), 503), (start("local"), 200)];
-    for (front, status) in &fronts {
-        let page = front.admin_page("/readyz");
+    let gateways = [(start("deny"), 503), (start("local"), 200)];
+    for (gateway, status) in &gateways {
+        let page = gateway.admin_page("/readyz");
         let text = page.text();
         assert_eq!(page.status(), *status, "before the first request: {text}");
         assert!(text.contains("\"degraded\":true") && text.contains("\"state\":\"unreached\""));
     }
     redis.restart();
-    for (front, _) in &fronts {
+    for (gateway, _) in &gateways {
         wait_until("Redis to be found without a request", || {
-            let page = front.admin_page("/readyz");
+            let page = gateway.admin_page("/readyz");
             let text = page.text();
             page.status() == 200
                 && text.contains("\"degraded\":false")
@@ -208,13 +216,13 @@ fn a_gateway_is_ready_only_once_redis_has_replied() {
 #[test]
 fn a_redis_that_goes_and_comes_back_under_load_costs_no_request() {
     let (redis, upstream) = (RedisServer::options().appendonly().start(), Upstream::simple());
-    let front = on_redis(gateway(&upstream), &redis.url()).policy("api", "300/min", "").start();
+    let gateway = on_redis(configure(&upstream), &redis.url()).policy("api", "300/min", "").start();
     let over = AtomicBool::new(false);
     let [allowed, refused, others] = [(); 3].map(|()| AtomicUsize::new(0));
     thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
-                let mut wire = front.wire();
+                let mut wire = gateway.wire();
                 while !over.load(Ordering::SeqCst) {
                     match wire.get("/", "").status() {
                         200 => allowed.fetch_add(1, Ordering::SeqCst),
@@ -231,7 +239,7 @@ fn a_redis_that_goes_and_comes_back_under_load_costs_no_request() {
         wait_until("some to pass without Redis", || allowed.load(Ordering::SeqCst) > before + 50);
         redis.restart();
         wait_until("Redis to be asked again", || {
-            front.admin_page("/readyz").text().contains("\"degraded\":false")
+            gateway.admin_page("/readyz").text().contains("\"degraded\":false")
         });
         wait_until("the quota to be spent", || refused.load(Ordering::SeqCst) > 0);
         over.store(true, Ordering::SeqCst);
@@ -240,22 +248,26 @@ fn a_redis_that_goes_and_comes_back_under_load_costs_no_request() {
     // What was in flight when Redis went may count twice: stricter, never looser.
     let allowed = allowed.load(Ordering::SeqCst);
     assert!((290..=300).contains(&allowed), "{allowed}");
-    assert!(front.metric("slidegate_store_fallbacks_total", "") > 0.0, "{}", front.metrics());
+    assert!(gateway.metric("slidegate_store_fallbacks_total", "") > 0.0, "{}", gateway.metrics());
 }
 
 #[test]
 fn a_redis_that_is_silent_holds_up_nobody() {
     let (redis, upstream) = (RedisServer::start(), Upstream::simple());
-    let setup = gateway(&upstream).policy("api", "1000/min", "");
+    let setup = configure(&upstream).policy("api", "1000/min", "");
     let store = format!("[store]\nkind = \"redis\"\nurl = {:?}\ndeadline = \"50ms\"", redis.url());
-    let front = setup.tables(&store).start();
-    assert_eq!(front.status("/"), 200);
+    let gateway = setup.tables(&store).start();
+    assert_eq!(gateway.status("/"), 200);
     redis.pause();
     let began = Instant::now();
     for _ in 0..50 {
-        assert_eq!(front.status("/"), 200);
+        assert_eq!(gateway.status("/"), 200);
     }
     assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
+    // Five wait for the deadline; then the breaker is open, and only probes do.
+    let late = gateway.metric("slidegate_store_calls_total", "deadline");
+    assert!((5.0..20.0).contains(&late), "{late} of 50 calls waited");
+    assert_eq!(gateway.metric("slidegate_store_breaker", "closed"), 0.0);
     redis.resume();
 }
 
@@ -264,12 +276,13 @@ fn a_gateway_that_starts_before_redis_finds_it() {
     let (redis, upstream) = (RedisServer::start(), Upstream::simple());
     let network = FaultyNetwork::in_front_of(&redis);
     network.refuse();
-    let front = on_redis(gateway(&upstream), &network.url()).policy("api", "100/min", "").start();
-    assert_eq!(front.status("/"), 200);
+    let gateway =
+        on_redis(configure(&upstream), &network.url()).policy("api", "100/min", "").start();
+    assert_eq!(gateway.status("/"), 200);
     network.pass();
     wait_until("Redis to be found", || {
-        front.status("/");
-        !ledgers(&redis).is_empty()
+        gateway.status("/");
+        !ledger_keys(&redis).is_empty()
     });
 }
 
@@ -281,34 +294,34 @@ fn sentinels_and_their_primaries_by_tls_with_a_private_authority() {
     let url = format!("rediss-sentinel://{}/{}", hosts.join(","), redis.master_name());
     let files = redis.servers()[0].certificates().unwrap();
     let setup = |ca: &Path| {
-        on_redis(gateway(&upstream), &url)
+        on_redis(configure(&upstream), &url)
             .tables(&format!("ca = {ca:?}"))
             .tables(&format!("certificate = {:?}\nkey = {:?}", files.client, files.client_key))
             .policy("api", "3/min", "on_store_error = \"deny\"")
     };
-    let fronts = [setup(&files.ca).start(), setup(&files.ca).start()];
-    let statuses = [0, 1, 0, 1].map(|front: usize| fronts[front].status("/"));
+    let gateways = [setup(&files.ca).start(), setup(&files.ca).start()];
+    let statuses = [0, 1, 0, 1].map(|gateway: usize| gateways[gateway].status("/"));
     assert_eq!(statuses, [200, 200, 200, 429]);
     redis.wait_until_replicated();
     redis.kill_primary();
     redis.wait_for_failover();
-    wait_until("the new primary to be found", || fronts[0].status("/") == 429);
+    wait_until("the new primary to be found", || gateways[0].status("/") == 429);
 
     let other = Certificates::new();
-    let front = setup(&other.ca).start();
-    assert_eq!(front.status("/"), 503);
-    let warned = || logged(&front, "UnknownIssuer");
+    let gateway = setup(&other.ca).start();
+    assert_eq!(gateway.status("/"), 503);
+    let warned = || logged(&gateway, "UnknownIssuer");
     wait_until("the log to tell why", || !warned().is_empty());
 }
 
 /// Lines of the log with this text.
-fn logged(front: &Front, text: &str) -> Vec<String> {
-    front.output().lines().filter(|line| line.contains(text)).map(str::to_owned).collect()
+fn logged(gateway: &Gateway, text: &str) -> Vec<String> {
+    gateway.output().lines().filter(|line| line.contains(text)).map(str::to_owned).collect()
 }
 
 /// The only warning of a key, which is written by another thread than the one that answers.
-fn key_warning(front: &Front) -> String {
-    let warnings = || logged(front, "Redis cannot count in a key");
+fn key_warning(gateway: &Gateway) -> String {
+    let warnings = || logged(gateway, "Redis cannot count in a key");
     wait_until("a warning of a key", || !warnings().is_empty());
     let [warning] = <[String; 1]>::try_from(warnings()).expect("once a minute");
     warning
@@ -325,12 +338,12 @@ fn as_user(redis: &RedisServer) -> String {
 
 /// Whether so many requests failed because of a key. Replays of what was admitted without Redis are not
 /// counted, however often they are tried.
-fn has_key_errors(front: &Front, label: &str, requests: f64) -> bool {
-    front.metric("slidegate_store_key_errors_total", label) == requests
+fn has_key_errors(gateway: &Gateway, label: &str, requests: f64) -> bool {
+    gateway.metric("slidegate_store_key_errors_total", label) == requests
 }
 
 #[test]
-fn a_key_that_cannot_be_counted_in_is_told_with_its_policy_and_reason() {
+fn a_key_that_cannot_be_counted_in_is_reported_with_its_policy_and_reason() {
     let upstream = Upstream::simple();
     let key = "slidegate:{ip:127.0.0.1}:api:min";
     let cases: [(&str, &[&str], &str); 5] = [
@@ -344,7 +357,7 @@ fn a_key_that_cannot_be_counted_in_is_told_with_its_policy_and_reason() {
         let keys = if reason == "no-permission" { "~other:*" } else { "~slidegate:*" };
         let redis = with_user(keys);
         redis.command(command);
-        let front = on_redis(gateway(&upstream), &as_user(&redis))
+        let gateway = on_redis(configure(&upstream), &as_user(&redis))
             .tables(&format!("layout = {layout:?}"))
             .policy("api", "100/min", "")
             .policy(
@@ -354,18 +367,18 @@ fn a_key_that_cannot_be_counted_in_is_told_with_its_policy_and_reason() {
             )
             .start();
         for _ in 0..8 {
-            assert_eq!(front.status("/"), 200, "{reason}");
+            assert_eq!(gateway.status("/"), 200, "{reason}");
         }
         let label = format!("policy=\"api\",reason=\"{reason}\"");
-        wait_until("each request to be counted once", || has_key_errors(&front, &label, 8.0));
-        let ready = front.admin_page("/readyz");
+        wait_until("each request to be counted once", || has_key_errors(&gateway, &label, 8.0));
+        let ready = gateway.admin_page("/readyz");
         let expected = format!("\"key_errors\":[{{\"policy\":\"api\",\"reason\":\"{reason}\"}}]");
         assert_eq!(ready.status(), 200, "{reason}");
         assert!(ready.text().contains("\"degraded\":true"), "{reason}: {}", ready.text());
         assert!(ready.text().contains("\"state\":\"closed\""), "Redis is well: {}", ready.text());
         assert!(ready.text().contains(&expected), "{reason}: {}", ready.text());
 
-        let warning = key_warning(&front);
+        let warning = key_warning(&gateway);
         for part in ["WARN", "\"policy\":\"api\"", &format!("\"reason\":\"{reason}\""), key] {
             assert!(warning.contains(part), "{reason}: {part}: {warning}");
         }
@@ -382,10 +395,10 @@ fn a_command_that_is_denied_is_named_and_not_the_keys() {
     for (denied, grant) in [("-evalsha", Some("\"grant\":\"+evalsha\"")), ("-set", None)] {
         let rule = format!("user gate on >secret ~slidegate:* +@all {denied}");
         let redis = RedisServer::options().line(&rule).start();
-        let front =
-            on_redis(gateway(&upstream), &as_user(&redis)).policy("api", "100/min", "").start();
-        assert_eq!(front.status("/"), 200);
-        let warning = key_warning(&front);
+        let gateway =
+            on_redis(configure(&upstream), &as_user(&redis)).policy("api", "100/min", "").start();
+        assert_eq!(gateway.status("/"), 200);
+        let warning = key_warning(&gateway);
         assert!(warning.contains("\"reason\":\"no-permission\""), "{denied}: {warning}");
         match grant {
             Some(grant) => assert!(warning.contains(grant), "{denied}: {warning}"),
@@ -399,11 +412,11 @@ fn a_key_that_cannot_be_counted_in_refuses_by_its_policy_and_leaves_the_gateway_
     let upstream = Upstream::simple();
     let redis = RedisServer::start();
     redis.command(&["LPUSH", "slidegate:{ip:127.0.0.1}:api:min", "a"]);
-    let front = on_redis(gateway(&upstream), &redis.url())
+    let gateway = on_redis(configure(&upstream), &redis.url())
         .policy("api", "100/min", "on_store_error = \"deny\"")
         .start();
-    assert_eq!(front.status("/"), 503);
-    let ready = front.admin_page("/readyz");
+    assert_eq!(gateway.status("/"), 503);
+    let ready = gateway.admin_page("/readyz");
     let text = ready.text();
     assert_eq!(ready.status(), 200, "one client's key is nobody else's trouble: {text}");
     assert!(text.contains("\"degraded\":true") && !text.contains("refusing"), "{text}");
@@ -412,23 +425,23 @@ fn a_key_that_cannot_be_counted_in_refuses_by_its_policy_and_leaves_the_gateway_
 
 #[test]
 fn a_refund_reaches_redis_once_and_from_the_gateway_that_decided() {
-    let (redis, upstream, place) = (RedisServer::start(), Upstream::simple(), Place::new());
-    let trail = place.path("audit.jsonl");
-    let setup = on_redis(gateway(&upstream), &redis.url())
+    let (redis, upstream, directory) = (RedisServer::start(), Upstream::simple(), Directory::new());
+    let trail = directory.file("audit.jsonl");
+    let setup = on_redis(configure(&upstream), &redis.url())
         .tables("[decisions]\nlisten = \"127.0.0.1:0\"")
         .policy("shared", "5/min", "identity = [\"user\"]")
         .policy("guard", "1000/min", "identity = [\"user\"]\nscope = \"local\"")
         .policy("leased", "100/min", "identity = [\"everyone\"]\nconsistency = \"async\"");
     let audit = format!("[audit]\nfile = {trail:?}\nevery_decision = true");
     let (one, two) = (setup.clone().tables(&audit).start(), setup.start());
-    let ask = |front: &Front, question: &str| -> Value {
-        serde_json::from_slice(&front.post("/v1/decide", question).body).unwrap()
+    let ask = |gateway: &Gateway, question: &str| -> Value {
+        serde_json::from_slice(&gateway.post("/v1/decide", question).body).unwrap()
     };
-    let refund = |front: &Front, answer: &Value| {
-        front.post("/v1/refund", &json!({"id": answer["id"]}).to_string()).status()
+    let refund = |gateway: &Gateway, answer: &Value| {
+        gateway.post("/v1/refund", &json!({"id": answer["id"]}).to_string()).status()
     };
-    let left = |front: &Front| {
-        let peeked = front.post("/v1/decide?peek=true", r#"{"user": "ann"}"#).text();
+    let left = |gateway: &Gateway| {
+        let peeked = gateway.post("/v1/decide?peek=true", r#"{"user": "ann"}"#).text();
         let peeked: Value = serde_json::from_str(&peeked).unwrap();
         let standings = peeked["standings"].as_array().unwrap().iter();
         let own = standings.filter(|own| own["policy"] != "leased");
@@ -470,24 +483,24 @@ fn a_refund_reaches_redis_once_and_from_the_gateway_that_decided() {
     });
 }
 
-fn survive_an_outage(front: &Front, redis: &RedisServer, path: &str) {
+fn survive_an_outage(gateway: &Gateway, redis: &RedisServer, path: &str) {
     let pass = |times: usize, when: &str| {
         for _ in 0..times {
-            assert_eq!(front.status(path), 200, "{when}: {}", front.output());
+            assert_eq!(gateway.status(path), 200, "{when}: {}", gateway.output());
         }
     };
-    let ready = |part: &str| front.admin_page("/readyz").text().contains(part);
+    let ready = |part: &str| gateway.admin_page("/readyz").text().contains(part);
     pass(3, "before");
     redis.kill();
     pass(6, "without Redis");
-    assert!(ready("\"state\":\"open\""), "{}", front.output());
+    assert!(ready("\"state\":\"open\""), "{}", gateway.output());
     redis.restart();
     wait_until("Redis to decide again", || ready("\"state\":\"closed\""));
     pass(11, "after");
-    assert_eq!(front.status(path), 429, "Redis was told of the six: {}", front.output());
-    assert!(ready("\"degraded\":false"), "{}", front.output());
-    assert_eq!(front.metric("slidegate_store_merged_units_total", ""), 6.0);
-    assert_eq!(front.metric("slidegate_store_unrecorded_total", ""), 0.0);
+    assert_eq!(gateway.status(path), 429, "Redis was told of the six: {}", gateway.output());
+    assert!(ready("\"degraded\":false"), "{}", gateway.output());
+    assert_eq!(gateway.metric("slidegate_store_merged_units_total", ""), 6.0);
+    assert_eq!(gateway.metric("slidegate_store_unrecorded_total", ""), 0.0);
 }
 
 #[test]
@@ -495,28 +508,28 @@ fn a_redis_user_with_the_keys_of_the_policies_alone_is_enough_through_an_outage(
     let upstream = Upstream::simple();
     for layout in ["packed", "sorted-set"] {
         let redis = with_user("~rate_limit:*");
-        let front = on_redis(gateway(&upstream), &as_user(&redis))
+        let gateway = on_redis(configure(&upstream), &as_user(&redis))
             .tables(&format!("layout = {layout:?}"))
             .tables("[store.key_templates]\nshorten = \"rate_limit:<identity>:post_shorten\"")
             .policy("shorten", "20/min", "match = { path = \"/shorten\" }")
             .start();
-        survive_an_outage(&front, &redis, "/shorten");
-        assert_eq!(logged(&front, "NoPerm"), [""; 0], "neither ledgers nor the board are denied");
+        survive_an_outage(&gateway, &redis, "/shorten");
+        assert_eq!(logged(&gateway, "NoPerm"), [""; 0], "neither ledgers nor what gateways share");
     }
 }
 
 #[test]
 fn check_names_the_keys_to_grant_and_those_are_enough() {
-    let (upstream, place) = (Upstream::simple(), Place::new());
+    let (upstream, directory) = (Upstream::simple(), Directory::new());
     let templates = "[store.key_templates]\na = \"first:<kind>:<identity>\"\n\
                      b = \"second:[<identity>]:<window>\"";
     let setup = |url: &str| {
-        on_redis(gateway(&upstream), url)
+        on_redis(configure(&upstream), url)
             .tables(templates)
             .policy("a", "20/min", "match = { path = \"/a\" }")
             .policy("b", "20/min", "match = { path = \"/b\" }")
     };
-    let file = place.path("slidegate.toml");
+    let file = directory.file("slidegate.toml");
     fs::write(&file, setup("redis://127.0.0.1:1").text()).unwrap();
     let mut check = Command::new(env!("CARGO_BIN_EXE_slidegate"));
     let output = check.arg("check").arg(&file).output().unwrap();
@@ -532,30 +545,32 @@ fn check_names_the_keys_to_grant_and_those_are_enough() {
     };
     // Users are not kept over a restart, so the server has its own for that.
     grant("~first:*");
-    let front = setup(&as_user(&redis)).start();
-    assert_eq!(front.status("/a"), 200);
-    assert_eq!(front.status("/b"), 200);
+    let gateway = setup(&as_user(&redis)).start();
+    assert_eq!(gateway.status("/a"), 200);
+    assert_eq!(gateway.status("/b"), 200);
     wait_until("the log to name what is missing", || {
-        let denied = logged(&front, "NoPerm");
+        let denied = logged(&gateway, "NoPerm");
         let has = |pattern: &str| denied.iter().any(|line| line.contains(pattern));
-        has("~second:\\\\[*\\\\]:*")
-            && has("~slidegate:shared\"")
-            && has("~slidegate:shared:events\"")
+        has("~second:\\\\[*\\\\]:*") && has("~slidegate:shared*\"")
     });
-    wait_until("the request to be counted", || has_key_errors(&front, "policy=\"b\"", 1.0));
-    assert_eq!(front.metric("slidegate_store_key_errors_total", "policy=\"a\""), 0.0);
-    drop(front);
+    wait_until("the request to be counted", || has_key_errors(&gateway, "policy=\"b\"", 1.0));
+    assert_eq!(gateway.metric("slidegate_store_key_errors_total", "policy=\"a\""), 0.0);
+    drop(gateway);
 
     grant(patterns);
-    let front = setup(&as_user(&redis)).start();
-    assert_eq!(front.status("/b"), 200);
+    let gateway = setup(&as_user(&redis)).start();
+    assert_eq!(gateway.status("/b"), 200);
     thread::sleep(Duration::from_millis(600));
-    assert_eq!(logged(&front, "NoPerm"), [""; 0], "board and log are read four times a second");
+    assert_eq!(
+        logged(&gateway, "NoPerm"),
+        [""; 0],
+        "what gateways share is read four times a second"
+    );
 
     let redis = with_user(patterns);
-    let front = setup(&as_user(&redis)).start();
-    survive_an_outage(&front, &redis, "/b");
-    assert_eq!(logged(&front, "NoPerm"), [""; 0]);
+    let gateway = setup(&as_user(&redis)).start();
+    survive_an_outage(&gateway, &redis, "/b");
+    assert_eq!(logged(&gateway, "NoPerm"), [""; 0]);
 }
 
 #[test]
@@ -563,6 +578,7 @@ fn a_probe_that_is_denied_shows_that_redis_answers() {
     let upstream = Upstream::simple();
     // Not even the template of the policy: one client's key.
     let redis = with_user("~slidegate:{ip:127.0.0.1}:api:*");
-    let front = on_redis(gateway(&upstream), &as_user(&redis)).policy("api", "20/min", "").start();
-    survive_an_outage(&front, &redis, "/");
+    let gateway =
+        on_redis(configure(&upstream), &as_user(&redis)).policy("api", "20/min", "").start();
+    survive_an_outage(&gateway, &redis, "/");
 }

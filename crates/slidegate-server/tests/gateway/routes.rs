@@ -4,13 +4,16 @@ use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use crate::support::{Setup, Upstream, gateway, response, wait_until};
+use slidegate_testbed::http1::response;
+use slidegate_testbed::{Gateway, Upstream, wait_until};
+
+use crate::{PROGRAM, configure};
 
 #[test]
 fn paths_go_to_the_upstream_of_their_longest_prefix() {
     let [all, api, second] = ["all", "api", "second"]
         .map(|name| Upstream::answering(move |_| response("200 OK", "", name)));
-    let front = gateway(&all).route("/api", &[&api]).route("/api/v2/", &[&second]).start();
+    let gateway = configure(&all).route("/api", &[&api]).route("/api/v2/", &[&second]).start();
     for (path, expected) in [
         ("/", "all"),
         ("/apiary", "all"),
@@ -20,16 +23,16 @@ fn paths_go_to_the_upstream_of_their_longest_prefix() {
         ("/api/v2/x?y", "second"),
         ("/api/v2x", "api"),
     ] {
-        assert_eq!(front.get(path, "").text(), expected, "{path}");
+        assert_eq!(gateway.get(path, "").text(), expected, "{path}");
     }
 }
 
 #[test]
 fn a_path_without_a_route_is_not_found() {
     let api = Upstream::simple();
-    let front = Setup::new().route("/api", &[&api]).start();
-    assert_eq!(front.status("/api/x"), 200);
-    assert_eq!(front.get("/other", "").problem(), 404);
+    let gateway = Gateway::options(PROGRAM).route("/api", &[&api]).start();
+    assert_eq!(gateway.status("/api/x"), 200);
+    assert_eq!(gateway.get("/other", "").problem(), 404);
 }
 
 fn numbered(number: usize) -> Upstream {
@@ -40,63 +43,68 @@ fn numbered(number: usize) -> Upstream {
 #[test]
 fn servers_take_turns() {
     let servers = [numbered(0), numbered(1), numbered(2)];
-    let front = Setup::new().key("workers", "1").route("/", &servers.each_ref()).start();
-    let mut wire = front.wire();
+    let gateway =
+        Gateway::options(PROGRAM).key("workers", "1").route("/", &servers.each_ref()).start();
+    let mut wire = gateway.wire();
     (0..30).for_each(|_| assert_eq!(wire.get("/", "").status(), 200));
-    assert_eq!(servers.each_ref().map(|server| server.heard().len()), [10, 10, 10]);
+    assert_eq!(servers.each_ref().map(|server| server.received().len()), [10, 10, 10]);
 }
 
 #[test]
 fn a_dead_server_costs_no_request_and_comes_back() {
     let [dead, well] = [numbered(0), numbered(1)];
     let address = dead.address();
-    let front = Setup::new().route("/", &[&dead, &well]).start();
-    (0..10).for_each(|_| assert_eq!(front.status("/"), 200));
+    let gateway = Gateway::options(PROGRAM).route("/", &[&dead, &well]).start();
+    (0..10).for_each(|_| assert_eq!(gateway.status("/"), 200));
     drop(dead);
     for _ in 0..25 {
-        assert_eq!(front.get("/", "").text(), "1");
-        let mut wire = front.wire();
+        assert_eq!(gateway.get("/", "").text(), "1");
+        let mut wire = gateway.wire();
         wire.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello");
         assert_eq!(wire.response().text(), "1");
         assert_eq!(well.last().text(), "hello");
     }
-    assert!(front.output().contains("upstream marked unhealthy"), "{}", front.output());
+    assert!(gateway.output().contains("upstream marked unhealthy"), "{}", gateway.output());
     let back = Upstream::serving_at(address, |wire, _| wire.try_send(response("200 OK", "", "0")));
-    wait_until("it to be asked again", || front.status("/") == 200 && !back.heard().is_empty());
-    let before = back.heard().len();
-    (0..10).for_each(|_| assert_eq!(front.status("/"), 200));
-    assert!(back.heard().len() > before);
+    wait_until("it to be asked again", || {
+        gateway.status("/") == 200 && !back.received().is_empty()
+    });
+    let before = back.received().len();
+    (0..10).for_each(|_| assert_eq!(gateway.status("/"), 200));
+    assert!(back.received().len() > before);
 }
 
 #[test]
-fn when_all_are_dead_it_is_said_and_over_as_soon_as_one_is_back() {
+fn an_outage_of_all_servers_is_reported_and_ends_when_one_is_back() {
     let [one, two] = [numbered(0), numbered(1)];
     let address = one.address();
-    let front = Setup::new().route("/", &[&one, &two]).start();
+    let gateway = Gateway::options(PROGRAM).route("/", &[&one, &two]).start();
     drop((one, two));
     for _ in 0..20 {
-        let answer = front.get("/", "");
+        let answer = gateway.get("/", "");
         assert_eq!(answer.problem(), 502);
         assert!(!answer.text().contains("127.0.0.1"), "no word of what is behind");
     }
     let _back = Upstream::serving_at(address, |wire, _| wire.try_send(response("200 OK", "", "0")));
-    assert_eq!(front.get("/", "").text(), "0", "at once: rather one that may be down than none");
+    assert_eq!(gateway.get("/", "").text(), "0", "at once: rather one that may be down than none");
 }
 
 #[test]
 fn a_short_outage_under_load_is_not_held_against_a_server_for_long() {
     let [sick, well] = [numbered(0), numbered(1)];
     let address = sick.address();
-    let front = Setup::new().route("/", &[&sick, &well]).start();
+    let gateway = Gateway::options(PROGRAM).route("/", &[&sick, &well]).start();
     drop(sick);
     std::thread::scope(|scope| {
         for _ in 0..32 {
-            scope.spawn(|| (0..4).for_each(|_| assert_eq!(front.status("/"), 200)));
+            scope.spawn(|| (0..4).for_each(|_| assert_eq!(gateway.status("/"), 200)));
         }
     });
     let back = Upstream::serving_at(address, |wire, _| wire.try_send(response("200 OK", "", "0")));
     let began = Instant::now();
-    wait_until("it to be asked again", || front.status("/") == 200 && !back.heard().is_empty());
+    wait_until("it to be asked again", || {
+        gateway.status("/") == 200 && !back.received().is_empty()
+    });
     assert!(began.elapsed() < Duration::from_secs(5), "after {:?}", began.elapsed());
 }
 
@@ -104,19 +112,20 @@ fn a_short_outage_under_load_is_not_held_against_a_server_for_long() {
 fn a_server_that_breaks_off_is_passed_over() {
     let broken = Upstream::serving(|_, _| Err(ErrorKind::Other.into()));
     let well = numbered(1);
-    let start = || Setup::new().key("workers", "1").route("/", &[&broken, &well]).start();
-    let front = start();
+    let start =
+        || Gateway::options(PROGRAM).key("workers", "1").route("/", &[&broken, &well]).start();
+    let gateway = start();
     let post = || {
-        let mut wire = front.wire();
+        let mut wire = gateway.wire();
         wire.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi");
         wire.response().status()
     };
     let statuses: Vec<u16> = (0..20).map(|_| post()).collect();
     let failed = statuses.iter().filter(|status| **status == 502).count();
     assert_eq!(failed, 3, "what may have had an effect is not tried again: {statuses:?}");
-    let front = start();
-    (0..20).for_each(|_| assert_eq!(front.status("/"), 200, "what has none is"));
-    assert_eq!(broken.heard().len(), 6);
+    let gateway = start();
+    (0..20).for_each(|_| assert_eq!(gateway.status("/"), 200, "what has none is"));
+    assert_eq!(broken.received().len(), 6);
 }
 
 #[test]
@@ -127,12 +136,14 @@ fn a_server_that_takes_no_connections_costs_the_time_to_connect() {
     let queued = fill(&full, address);
     let well = numbered(1);
     let url = format!("http://{address}");
-    let setup = Setup::new().timeouts("connect = \"300ms\"").key("upstream", &format!("{url:?}"));
+    let setup = Gateway::options(PROGRAM)
+        .timeouts("connect = \"300ms\"")
+        .key("upstream", &format!("{url:?}"));
     let alone = setup.start();
     let began = Instant::now();
     assert_eq!(alone.get("/", "").problem(), 502);
     assert!(began.elapsed() >= Duration::from_millis(300) && began.elapsed().as_secs() < 5);
-    let both = Setup::new().timeouts("connect = \"300ms\"").tables(&format!(
+    let both = Gateway::options(PROGRAM).timeouts("connect = \"300ms\"").tables(&format!(
         "[[gateway.route]]\nprefix = \"/\"\nupstream = [{url:?}, {:?}]",
         well.url()
     ));
@@ -161,7 +172,7 @@ fn servers_are_found_by_name_and_by_any_address() {
     for (url, expected) in
         [(format!("http://localhost:{}", four.address().port()), "4"), (six.url(), "6")]
     {
-        let front = Setup::new().key("upstream", &format!("{url:?}")).start();
-        assert_eq!(front.get("/", "").text(), expected, "{url}");
+        let gateway = Gateway::options(PROGRAM).key("upstream", &format!("{url:?}")).start();
+        assert_eq!(gateway.get("/", "").text(), expected, "{url}");
     }
 }

@@ -4,30 +4,32 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use crate::support::{Front, Place, Setup, Upstream, gateway, options, wait_until};
+use slidegate_testbed::{Directory, Gateway, GatewayOptions, Upstream, wait_until};
 
-fn setup(upstream: &Upstream, file: &Path, every: &str) -> Setup {
+use crate::{configure, options};
+
+fn setup(upstream: &Upstream, file: &Path, every: &str) -> GatewayOptions {
     let every = if every.is_empty() { String::new() } else { format!(", every = {every:?}") };
-    gateway(upstream)
+    configure(upstream)
         .policy("api", "5/h", "match = { path = \"/shared\" }")
         .policy("guard", "3/h", "match = { path = \"/local\" }\nscope = \"local\"")
         .tables(&format!("[store]\nsnapshot = {{ file = {file:?}{every} }}"))
 }
 
 /// How many of the next requests pass before one is refused.
-fn allowed(front: &Front, path: &str) -> usize {
-    let mut wire = front.wire();
+fn allowed(gateway: &Gateway, path: &str) -> usize {
+    let mut wire = gateway.wire();
     (0..10).take_while(|_| wire.get(path, "").status() == 200).count()
 }
 
-fn saved(front: &Front, outcome: &str) -> f64 {
-    front.metric("slidegate_snapshots_total", outcome)
+fn saved(gateway: &Gateway, outcome: &str) -> f64 {
+    gateway.metric("slidegate_snapshots_total", outcome)
 }
 
 #[test]
 fn what_was_spent_is_known_after_a_restart() {
-    let (upstream, place) = (Upstream::simple(), Place::new());
-    let file = place.path("accounts");
+    let (upstream, directory) = (Upstream::simple(), Directory::new());
+    let file = directory.file("accounts");
     let setup = setup(&upstream, &file, "");
     let first = setup.start();
     wait_until("the line in the log", || first.output().contains("no snapshot at"));
@@ -46,24 +48,24 @@ fn what_was_spent_is_known_after_a_restart() {
 
 #[test]
 fn a_killed_process_has_saved_what_was_spent_before() {
-    let (upstream, place) = (Upstream::simple(), Place::new());
-    let file = place.path("accounts");
+    let (upstream, directory) = (Upstream::simple(), Directory::new());
+    let file = directory.file("accounts");
     let setup = setup(&upstream, &file, "100ms");
-    let front = setup.start();
-    assert_eq!((allowed(&front, "/shared"), allowed(&front, "/local")), (5, 3));
-    let before = saved(&front, "ok");
+    let gateway = setup.start();
+    assert_eq!((allowed(&gateway, "/shared"), allowed(&gateway, "/local")), (5, 3));
+    let before = saved(&gateway, "ok");
     // The one after next has begun since.
-    wait_until("two more", || saved(&front, "ok") >= before + 2.0);
-    front.signal("KILL");
-    assert_eq!(front.wait(), None);
-    let front = setup.start();
-    assert_eq!((allowed(&front, "/shared"), allowed(&front, "/local")), (0, 0));
+    wait_until("two more", || saved(&gateway, "ok") >= before + 2.0);
+    gateway.signal("KILL");
+    assert_eq!(gateway.wait(), None);
+    let gateway = setup.start();
+    assert_eq!((allowed(&gateway, "/shared"), allowed(&gateway, "/local")), (0, 0));
 }
 
 #[test]
 fn a_damaged_file_is_an_error_and_stays_as_it_is() {
-    let (upstream, place) = (Upstream::simple(), Place::new());
-    let file = place.path("accounts");
+    let (upstream, directory) = (Upstream::simple(), Directory::new());
+    let file = directory.file("accounts");
     let setup = setup(&upstream, &file, "");
     let first = setup.start();
     assert_eq!(allowed(&first, "/shared"), 5);
@@ -89,8 +91,8 @@ fn a_damaged_file_is_an_error_and_stays_as_it_is() {
 
 #[test]
 fn a_snapshot_above_the_capacity_is_an_error_that_names_its_key() {
-    let (upstream, place) = (Upstream::simple(), Place::new());
-    let proxied = setup(&upstream, &place.path("accounts"), "")
+    let (upstream, directory) = (Upstream::simple(), Directory::new());
+    let proxied = setup(&upstream, &directory.file("accounts"), "")
         .key("trusted_proxies", "[\"127.0.0.0/8\"]")
         .key("client_address", "\"x-real-ip\"");
     let first = proxied.start();
@@ -123,19 +125,19 @@ fn no_place_to_write_is_an_error_at_the_start() {
 }
 
 #[test]
-fn a_failure_meanwhile_is_told_and_counted_and_hurts_nobody() {
-    let (upstream, place) = (Upstream::simple(), Place::new());
-    let folder = place.path("folder");
+fn a_failed_save_is_logged_and_counted_and_harms_no_request() {
+    let (upstream, directory) = (Upstream::simple(), Directory::new());
+    let folder = directory.file("folder");
     fs::create_dir(&folder).unwrap();
-    let front = setup(&upstream, &folder.join("accounts"), "50ms").start();
-    wait_until("one that is well", || saved(&front, "ok") >= 1.0);
+    let gateway = setup(&upstream, &folder.join("accounts"), "50ms").start();
+    wait_until("one that is well", || saved(&gateway, "ok") >= 1.0);
     fs::remove_dir_all(&folder).unwrap();
-    wait_until("one that is not", || saved(&front, "failed") >= 1.0);
-    assert_eq!(front.status("/shared"), 200);
-    wait_until("the error to be logged", || front.output().contains("cannot save the snapshot"));
-    let before = saved(&front, "ok");
+    wait_until("one that is not", || saved(&gateway, "failed") >= 1.0);
+    assert_eq!(gateway.status("/shared"), 200);
+    wait_until("the error to be logged", || gateway.output().contains("cannot save the snapshot"));
+    let before = saved(&gateway, "ok");
     fs::create_dir(&folder).unwrap();
-    wait_until("one that is well again", || saved(&front, "ok") > before);
-    front.signal("TERM");
-    assert_eq!(front.wait(), Some(0));
+    wait_until("one that is well again", || saved(&gateway, "ok") > before);
+    gateway.signal("TERM");
+    assert_eq!(gateway.wait(), Some(0));
 }

@@ -4,42 +4,43 @@ use std::fs;
 use std::process::Command;
 
 use serde_json::Value;
-use slidegate_testbed::SlidegateOptions;
+use slidegate_testbed::{Directory, Gateway, SlidegateOptions, Upstream, Wire, wait_until};
 
-use crate::support::{Front, Place, Upstream, Wire, gateway, options, wait_until};
+use crate::{configure, options};
 
 /// The lines of the log that have this message.
-fn logged(front: &Front, message: &str) -> Vec<Value> {
-    let output = front.output();
+fn logged(gateway: &Gateway, message: &str) -> Vec<Value> {
+    let output = gateway.output();
     let lines = output.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     lines.filter(|line| line["message"] == message).collect()
 }
 
 #[test]
-fn the_log_tells_where_it_listens_and_that_it_has_stopped() {
+fn a_servers_log_names_its_listeners_and_its_stop() {
     let upstream = Upstream::simple();
-    let front = gateway(&upstream).tables("[decisions]\nlisten = \"localhost:0\"").start();
-    wait_until("the line", || !logged(&front, "listening").is_empty());
-    let lines = logged(&front, "listening");
+    let gateway = configure(&upstream).tables("[decisions]\nlisten = \"localhost:0\"").start();
+    wait_until("the line", || !logged(&gateway, "listening").is_empty());
+    let lines = logged(&gateway, "listening");
     assert_eq!(lines.len(), 1);
     for (field, address) in [
-        ("gateway", front.gateway()),
-        ("decisions", front.address("decisions")),
-        ("admin", front.admin()),
+        ("gateway", gateway.listener()),
+        ("decisions", gateway.address("decisions")),
+        ("admin", gateway.admin()),
     ] {
         assert_eq!(lines[0][field], address.to_string(), "{field}");
     }
-    assert!(logged(&front, "stopped").is_empty());
-    front.signal("TERM");
-    assert_eq!(front.wait(), Some(0));
-    assert_eq!(logged(&front, "stopped").len(), 1, "{}", front.output());
+    assert!(logged(&gateway, "stopped").is_empty());
+    gateway.signal("TERM");
+    assert_eq!(gateway.wait(), Some(0));
+    assert_eq!(logged(&gateway, "stopped").len(), 1, "{}", gateway.output());
 }
 
 #[test]
 fn off_a_terminal_the_banner_is_beside_the_log_unless_that_is_json() {
     let upstream = Upstream::simple();
-    let setup = gateway(&upstream).policy("api", "5/min", "");
-    let read = |front: &Front, name| fs::read_to_string(front.directory().join(name)).unwrap();
+    let setup = configure(&upstream).policy("api", "5/min", "");
+    let read =
+        |gateway: &Gateway, name| fs::read_to_string(gateway.directory().join(name)).unwrap();
     let text = setup.start_with(with_banner(options()));
     assert_eq!(read(&text, "output"), "");
     let errors = read(&text, "errors");
@@ -63,7 +64,7 @@ fn with_banner(options: SlidegateOptions) -> SlidegateOptions {
 }
 
 #[test]
-fn the_line_to_try_works_when_it_is_pasted() {
+fn a_banners_command_works_when_it_is_pasted() {
     let upstream = Upstream::simple();
     let text = "[decisions]\nlisten = \"0.0.0.0:0\"\n[admin]\nlisten = \"127.0.0.1:0\"\n";
     let options_with_token = || {
@@ -72,12 +73,15 @@ fn the_line_to_try_works_when_it_is_pasted() {
             .variable("SLIDEGATE_DECISIONS_TOKEN", "hunter2-hunter2-hunter2")
     };
     let local = text.replace("0.0.0.0", "127.0.0.1");
-    for (front, expected) in [
-        (gateway(&upstream).start_with(with_banner(options())), "HTTP/1.1 200"),
-        (Front::of(with_banner(options()).configuration(&local).start()), "\"verdict\":\"allow\""),
-        (Front::of(with_banner(options_with_token()).start()), "\"verdict\":\"allow\""),
+    for (gateway, expected) in [
+        (configure(&upstream).start_with(with_banner(options())), "HTTP/1.1 200"),
+        (
+            Gateway::from(with_banner(options()).configuration(&local).start()),
+            "\"verdict\":\"allow\"",
+        ),
+        (Gateway::from(with_banner(options_with_token()).start()), "\"verdict\":\"allow\""),
     ] {
-        let output = front.output();
+        let output = gateway.output();
         let line = output.lines().find_map(|line| line.strip_prefix("  try ")).unwrap().trim();
         let mut shell = Command::new("sh");
         shell.args(["-c", line]).env("SLIDEGATE_DECISIONS_TOKEN", "hunter2-hunter2-hunter2");
@@ -89,14 +93,14 @@ fn the_line_to_try_works_when_it_is_pasted() {
 }
 
 #[test]
-fn the_file_can_be_named_in_every_way_that_check_has() {
-    let (upstream, place) = (Upstream::simple(), Place::new());
-    let file = place.path("some.toml");
-    fs::write(&file, gateway(&upstream).policy("api", "2/h", "").text()).unwrap();
+fn serve_takes_its_file_in_every_way_that_check_does() {
+    let (upstream, directory) = (Upstream::simple(), Directory::new());
+    let file = directory.file("some.toml");
+    fs::write(&file, configure(&upstream).policy("api", "2/h", "").text()).unwrap();
     for way in [&[][..], &["-c"], &["--config"]] {
         let with = way.iter().fold(options(), |options, word| options.argument(word));
-        let front = Front::of(with.argument(file.to_str().unwrap()).start());
-        let statuses = [(); 3].map(|()| front.status("/"));
+        let gateway = Gateway::from(with.argument(file.to_str().unwrap()).start());
+        let statuses = [(); 3].map(|()| gateway.status("/"));
         assert_eq!(statuses, [200, 200, 429], "{way:?}");
     }
 }
@@ -108,8 +112,8 @@ fn a_decision_service_that_others_can_reach_asks_for_its_token() {
     assert_eq!(refused.wait(), Some(1));
     assert!(refused.output().contains("set SLIDEGATE_DECISIONS_TOKEN"), "{}", refused.output());
 
-    let place = Place::new();
-    let token = place.path("token");
+    let directory = Directory::new();
+    let token = directory.file("token");
     fs::write(&token, "hunter2-hunter2-hunter2\n").unwrap();
     let in_file = text.replace("[admin]", &format!("token_file = {token:?}\n[admin]"));
     for with in [
@@ -118,8 +122,8 @@ fn a_decision_service_that_others_can_reach_asks_for_its_token() {
             .variable("SLIDEGATE_DECISIONS_TOKEN", "hunter2-hunter2-hunter2"),
         options().configuration(&in_file),
     ] {
-        let front = Front::of(with.start());
-        let port = front.address("decisions").port();
+        let gateway = Gateway::from(with.start());
+        let port = gateway.address("decisions").port();
         let ask = |path: &str, headers: &str| {
             let mut wire = Wire::connect(([127, 0, 0, 1], port).into());
             let json = "Content-Type: application/json\r\nContent-Length: 2\r\n";
@@ -142,6 +146,6 @@ fn a_decision_service_that_others_can_reach_asks_for_its_token() {
         ] {
             assert_eq!(ask(path, &headers), status, "{path} {headers}");
         }
-        assert!(!front.output().contains("hunter"));
+        assert!(!gateway.output().contains("hunter"));
     }
 }

@@ -1,12 +1,15 @@
 //! Bodies of any size, piece by piece.
 
-use crate::support::{Upstream, Wire, chunk, front};
+use slidegate_testbed::http1::chunk;
+use slidegate_testbed::{Upstream, Wire};
+
+use crate::unlimited;
 
 const HUGE: usize = 200 << 20;
 const PIECE: usize = 1 << 18;
 
 #[test]
-fn the_first_bytes_arrive_before_the_last_are_sent() {
+fn a_bodys_first_bytes_arrive_before_its_last_are_sent() {
     // Both sides speak in turn: each waits for the other's piece before it sends its own.
     let upstream = Upstream::raw(|wire: &mut Wire| {
         wire.head().unwrap();
@@ -19,8 +22,8 @@ fn the_first_bytes_arrive_before_the_last_are_sent() {
         wire.send("0\r\n\r\n");
         assert_eq!(wire.exactly(5).unwrap(), b"0\r\n\r\n");
     });
-    let front = front(&upstream);
-    let mut wire = front.wire();
+    let gateway = unlimited(&upstream);
+    let mut wire = gateway.wire();
     wire.send("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n");
     assert!(wire.head().unwrap().starts_with("HTTP/1.1 200"));
     for turn in 0..5 {
@@ -38,15 +41,15 @@ fn a_huge_download_needs_little_memory() {
         wire.try_send(format!("HTTP/1.1 200 OK\r\nContent-Length: {HUGE}\r\n\r\n"))?;
         (0..HUGE / PIECE).try_for_each(|_| wire.try_send([b'x'; PIECE]))
     });
-    let front = front(&upstream);
-    let before = front.peak_rss_kib();
-    let mut wire = front.wire();
+    let gateway = unlimited(&upstream);
+    let before = gateway.peak_rss_kib();
+    let mut wire = gateway.wire();
     wire.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
     wire.head().unwrap();
     for _ in 0..HUGE / PIECE {
         assert!(wire.exactly(PIECE).unwrap().iter().all(|byte| *byte == b'x'));
     }
-    assert_little(before, front.peak_rss_kib());
+    assert_little(before, gateway.peak_rss_kib());
 }
 
 #[test]
@@ -66,9 +69,9 @@ fn a_huge_upload_needs_little_memory() {
             }
             wire.send("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ndone");
         });
-        let front = front(&upstream);
-        let before = front.peak_rss_kib();
-        let mut wire = front.wire();
+        let gateway = unlimited(&upstream);
+        let before = gateway.peak_rss_kib();
+        let mut wire = gateway.wire();
         let framing = if chunked {
             "Transfer-Encoding: chunked".to_owned()
         } else {
@@ -82,7 +85,7 @@ fn a_huge_upload_needs_little_memory() {
             wire.send("0\r\n\r\n");
         }
         assert_eq!(wire.response().text(), "done");
-        assert_little(before, front.peak_rss_kib());
+        assert_little(before, gateway.peak_rss_kib());
     }
 }
 

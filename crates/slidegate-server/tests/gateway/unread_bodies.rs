@@ -8,8 +8,11 @@ use std::thread;
 use std::time::Duration;
 
 use http::Request;
+use slidegate_testbed::http1::{chunk, response};
+use slidegate_testbed::http2::{data, frames, trailer};
+use slidegate_testbed::{Gateway, Http2Client, Upstream, Wire};
 
-use crate::support::{Front, Http2Client, Setup, Upstream, Wire, chunk, data, frames, trailer};
+use crate::{PROGRAM, configure, unlimited};
 
 /// When the body is sent.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -109,22 +112,22 @@ fn check_all(address: SocketAddr, requests: &[(&str, u16)], next: &str) {
 const NEXT: &str = "GET /known/next HTTP/1.1\r\nHost: a\r\n\r\n";
 
 /// A gateway that refuses for every reason.
-fn gateway_that_refuses(upstream: &Upstream, silent: &Upstream) -> Front {
+fn gateway_that_refuses(upstream: &Upstream, silent: &Upstream) -> Gateway {
     let gone = Upstream::simple();
-    let setup = Setup::new()
+    let setup = Gateway::options(PROGRAM)
         .timeouts("response = \"150ms\"")
         .key("refuse_overrides", "true")
         .route("/known", &[upstream])
         .route("/silent", &[silent])
         .route("/gone", &[&gone]);
     drop(gone);
-    let front = setup
+    let gateway = setup
         .tables("[blocked]\npaths = [\"/blocked\"]")
         .policy("limited", "1/h", "match = { path = \"/limited\" }")
         .policy("unavailable", "1000/s", "match = { path = \"/nowhere\" }")
         .start();
-    assert_eq!(front.status("/limited"), 404, "counted, and without a route");
-    front
+    assert_eq!(gateway.status("/limited"), 404, "counted, and without a route");
+    gateway
 }
 
 /// One that never answers.
@@ -137,7 +140,7 @@ fn silent() -> Upstream {
 #[test]
 fn a_gateways_own_response_never_jams_its_connection() {
     let (upstream, silent) = (Upstream::simple(), silent());
-    let front = gateway_that_refuses(&upstream, &silent);
+    let gateway = gateway_that_refuses(&upstream, &silent);
     let requests = [
         ("POST /limited HTTP/1.1\r\nHost: a\r\n", 429),
         ("GET /limited HTTP/1.1\r\nHost: a\r\n", 429),
@@ -147,18 +150,18 @@ fn a_gateways_own_response_never_jams_its_connection() {
         ("TRACE /known HTTP/1.1\r\nHost: a\r\n", 405),
         ("POST /gone HTTP/1.1\r\nHost: a\r\n", 502),
     ];
-    check_all(front.gateway(), &requests, NEXT);
+    check_all(gateway.listener(), &requests, NEXT);
 }
 
 #[test]
 fn a_late_upstream_never_jams_the_clients_connection() {
     let (upstream, silent) = (Upstream::simple(), silent());
-    let front = gateway_that_refuses(&upstream, &silent);
+    let gateway = gateway_that_refuses(&upstream, &silent);
     // As long as a client owes its body, upstream is not late.
     let cases = body_cases();
     thread::scope(|scope| {
         for case in cases.iter().filter(|case| case.sent != Sent::Never && case.body.len() > 15) {
-            let (address, start) = (front.gateway(), "PUT /silent HTTP/1.1\r\nHost: a\r\n");
+            let (address, start) = (gateway.listener(), "PUT /silent HTTP/1.1\r\nHost: a\r\n");
             scope.spawn(move || check(address, start, 504, case, NEXT));
         }
     });
@@ -173,42 +176,42 @@ fn a_crowded_gateway_never_jams_the_clients_connection() {
         arrived.store(true, Ordering::SeqCst);
         let _ = wire.rest();
     });
-    let front = Setup::new()
+    let gateway = Gateway::options(PROGRAM)
         .bounds("in_flight = 1")
         .route("/known", &[&upstream])
         .route("/silent", &[&silent])
         .start();
-    let mut held = front.wire();
+    let mut held = gateway.wire();
     held.send("GET /silent HTTP/1.1\r\nHost: a\r\n\r\n");
     // Not by asking for a 503: the question would be the one in flight.
     slidegate_testbed::wait_until("it to be in flight", || has_arrived.load(Ordering::SeqCst));
-    check_all(front.gateway(), &[("POST /known HTTP/1.1\r\nHost: a\r\n", 503)], NEXT);
+    check_all(gateway.listener(), &[("POST /known HTTP/1.1\r\nHost: a\r\n", 503)], NEXT);
 }
 
 #[test]
 fn a_body_that_is_too_large_ends_its_connection_with_an_announcement() {
     let upstream = Upstream::simple();
-    let front = crate::support::gateway(&upstream).bounds("body_bytes = 3").start();
+    let gateway = configure(&upstream).bounds("body_bytes = 3").start();
     let cases = body_cases();
     for case in cases.iter().filter(|case| case.body.len() > 20 && case.sent != Sent::Never) {
         // An Expect that was answered, or a body of unknown length, has begun to be read.
-        check(front.gateway(), "POST / HTTP/1.1\r\nHost: a\r\n", 413, case, NEXT);
+        check(gateway.listener(), "POST / HTTP/1.1\r\nHost: a\r\n", 413, case, NEXT);
     }
 }
 
 #[test]
-fn the_decision_apis_own_response_never_jams_its_connection() {
-    let front = Setup::new()
+fn a_response_of_the_decision_api_never_jams_its_connection() {
+    let gateway = Gateway::options(PROGRAM)
         .tables("[decisions]\nlisten = \"127.0.0.1:0\"\ntoken = \"0123456789abcdef\"")
         .policy("limited", "1/h", "match = { path = \"/limited\" }");
     let upstream = Upstream::simple();
-    let front = front.key("upstream", &format!("{:?}", upstream.url())).start();
+    let gateway = gateway.key("upstream", &format!("{:?}", upstream.url())).start();
     let token = "Host: localhost\r\nX-Slidegate-Token: 0123456789abcdef\r\n";
     let auth = format!(
         "GET /v1/auth HTTP/1.1\r\n{token}X-Forwarded-Uri: /limited\r\n\
         X-Forwarded-Method: GET\r\nX-Forwarded-For: 192.0.2.1\r\n"
     );
-    let mut wire = Wire::connect(front.address("decisions"));
+    let mut wire = Wire::connect(gateway.address("decisions"));
     wire.send(format!("{auth}\r\n"));
     assert_eq!(wire.response().status(), 200);
     let requests = [
@@ -231,13 +234,13 @@ fn the_decision_apis_own_response_never_jams_its_connection() {
         "GET /v1/auth HTTP/1.1\r\n{token}X-Forwarded-Uri: /free\r\n\
         X-Forwarded-Method: GET\r\nX-Forwarded-For: 192.0.2.1\r\n\r\n"
     );
-    check_all(front.address("decisions"), &requests, &next);
+    check_all(gateway.address("decisions"), &requests, &next);
 }
 
 #[test]
-fn the_admin_apis_own_response_never_jams_its_connection() {
+fn a_response_of_the_admin_api_never_jams_its_connection() {
     let upstream = Upstream::simple();
-    let front = crate::support::gateway(&upstream).start();
+    let gateway = configure(&upstream).start();
     let requests = [
         ("GET /healthz HTTP/1.1\r\nHost: localhost\r\n", 200),
         ("POST /healthz HTTP/1.1\r\nHost: localhost\r\n", 405),
@@ -245,14 +248,14 @@ fn the_admin_apis_own_response_never_jams_its_connection() {
         ("POST /v1/explain HTTP/1.1\r\nHost: evil.example\r\n", 403),
     ];
     let next = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n";
-    check_all(front.admin(), &requests, next);
+    check_all(gateway.admin(), &requests, next);
 }
 
 #[test]
 fn over_http2_a_refusal_leaves_the_connection_as_it_was() {
     let (upstream, silent) = (Upstream::simple(), silent());
-    let front = gateway_that_refuses(&upstream, &silent);
-    let client = Http2Client::connect(front.gateway());
+    let gateway = gateway_that_refuses(&upstream, &silent);
+    let client = Http2Client::connect(gateway.listener());
     for (path, status) in
         [("/limited", 429), ("/blocked", 403), ("/nowhere", 404), ("/gone", 502), ("/silent", 504)]
     {
@@ -277,8 +280,8 @@ fn over_http2_a_refusal_leaves_the_connection_as_it_was() {
 #[test]
 fn a_body_of_unknown_length_reaches_upstream_whatever_the_method() {
     let upstream = Upstream::simple();
-    let front = crate::support::front(&upstream);
-    let mut wire = front.wire();
+    let gateway = unlimited(&upstream);
+    let mut wire = gateway.wire();
     for method in ["GET", "HEAD", "POST", "DELETE", "OPTIONS"] {
         wire.send(format!(
             "{method} / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n\
@@ -287,29 +290,29 @@ fn a_body_of_unknown_length_reaches_upstream_whatever_the_method() {
         assert_eq!(wire.response_to(method).unwrap().status(), 200, "{method}");
         assert_eq!(upstream.last().text(), "hello you", "{method}");
     }
-    let client = Http2Client::connect(front.gateway());
+    let client = Http2Client::connect(gateway.listener());
     for method in ["GET", "HEAD", "POST"] {
         let body = frames([data("hello"), data(" you")]);
         let request = Request::builder().method(method).uri("http://a/").body(body).unwrap();
         assert_eq!(client.send(request).expect("a response").status, 200, "{method}");
         assert_eq!(upstream.last().text(), "hello you", "{method} over HTTP/2");
     }
-    assert_eq!(upstream.heard().len(), 8);
+    assert_eq!(upstream.received().len(), 8);
 }
 
 #[test]
 fn a_half_closed_client_gets_its_response() {
     let upstream = Upstream::serving(|wire, _| {
         thread::sleep(Duration::from_millis(300));
-        wire.try_send(crate::support::response("200 OK", "", "late"))
+        wire.try_send(response("200 OK", "", "late"))
     });
-    let front = crate::support::front(&upstream);
+    let gateway = unlimited(&upstream);
     for request in [
         "GET / HTTP/1.1\r\nHost: a\r\n\r\n",
         "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello",
         "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
     ] {
-        let mut wire = front.wire();
+        let mut wire = gateway.wire();
         wire.send(request);
         wire.finish();
         assert_eq!(wire.response().text(), "late", "{request}");

@@ -1,9 +1,9 @@
 //! Which accounts an operator sees first, and what is told of one.
 
 use serde_json::{Value, json};
-use slidegate_testbed::RedisServer;
+use slidegate_testbed::{RedisServer, Upstream};
 
-use crate::support::{Upstream, gateway};
+use crate::configure;
 use crate::terminal::{Operator, for_many_clients, passing};
 
 fn identities(list: &Value) -> Vec<&str> {
@@ -12,14 +12,14 @@ fn identities(list: &Value) -> Vec<&str> {
 }
 
 #[test]
-fn the_accounts_nearest_their_quota_and_the_most_denied_are_listed() {
+fn accounts_nearest_their_quota_and_the_most_denied_are_listed() {
     let upstream = Upstream::simple();
-    let front = for_many_clients(&upstream).policy("api", "10/h", "").start();
+    let gateway = for_many_clients(&upstream).policy("api", "10/h", "").start();
     for (client, requests) in [("10.0.0.1", 9), ("10.0.0.2", 5), ("10.0.0.3", 4)] {
-        assert_eq!(passing(&front, client, requests), requests);
+        assert_eq!(passing(&gateway, client, requests), requests);
     }
-    assert_eq!((passing(&front, "10.0.0.4", 15), passing(&front, "10.0.0.5", 12)), (10, 10));
-    let operator = Operator::of(&front);
+    assert_eq!((passing(&gateway, "10.0.0.4", 15), passing(&gateway, "10.0.0.5", 12)), (10, 10));
+    let operator = Operator::of(&gateway);
     let nearest = operator.json(&["accounts"]);
     let mut first = identities(&nearest);
     first[..2].sort_unstable();
@@ -53,8 +53,8 @@ fn the_accounts_nearest_their_quota_and_the_most_denied_are_listed() {
 #[test]
 fn heavy_hitters_are_found_among_thousands_and_no_label_is_made_of_any() {
     let upstream = Upstream::simple();
-    let front = for_many_clients(&upstream).policy("api", "1/h", "").start();
-    let mut wire = front.wire();
+    let gateway = for_many_clients(&upstream).policy("api", "1/h", "").start();
+    let mut wire = gateway.wire();
     let mut send = |client: &str| {
         let _ = wire.get("/", &format!("X-Forwarded-For: {client}\r\n"));
     };
@@ -67,7 +67,7 @@ fn heavy_hitters_are_found_among_thousands_and_no_label_is_made_of_any() {
             (0..2).for_each(|_| send("10.2.0.2"));
         }
     }
-    let operator = Operator::of(&front);
+    let operator = Operator::of(&gateway);
     let denied = operator.json(&["accounts", "--sort", "denied", "--limit", "100"]);
     let identities = identities(&denied);
     assert_eq!(identities.len(), 100);
@@ -76,13 +76,13 @@ fn heavy_hitters_are_found_among_thousands_and_no_label_is_made_of_any() {
     let (most, error) =
         (first["denials"].as_u64().unwrap(), first["denials_overcount"].as_u64().unwrap());
     assert!(most >= 299 && most - error <= 299, "{first}");
-    assert!(!front.metrics().contains("10.2.0.1"));
+    assert!(!gateway.metrics().contains("10.2.0.1"));
 }
 
 #[test]
-fn one_identity_is_told_under_every_policy_that_counts_it_with_its_plan() {
+fn one_identity_is_shown_under_every_policy_that_counts_it_with_its_plan() {
     let upstream = Upstream::simple();
-    let front = gateway(&upstream)
+    let gateway = configure(&upstream)
         .tables("[plans.free]\nquotas = [\"4/h\", \"100/day\"]\n[plans.pro]\nquotas = [\"9/h\"]")
         .tables("[[api_key]]\nkey = \"sk-pro\"\nplan = \"pro\"")
         .policy("api", "", "identity = [\"api-key\", \"ip\"]\nplan = { default = \"free\" }")
@@ -90,10 +90,10 @@ fn one_identity_is_told_under_every_policy_that_counts_it_with_its_plan() {
         .policy("tenant", "3/h", "identity = [\"user\"]\nmatch = { path = \"/tenant\" }")
         .start();
     for _ in 0..2 {
-        front.get("/login", "");
-        front.get("/", "X-API-Key: sk-pro\r\n");
+        gateway.get("/login", "");
+        gateway.get("/", "X-API-Key: sk-pro\r\n");
     }
-    let operator = Operator::of(&front);
+    let operator = Operator::of(&gateway);
     let found = operator.json(&["inspect", "127.0.0.1"]);
     let [api, login] = &found["accounts"].as_array().unwrap()[..] else { panic!("{found}") };
     assert_eq!((&api["policy"], &api["plan"]), (&json!("api"), &json!("free")));
@@ -114,26 +114,26 @@ fn one_identity_is_told_under_every_policy_that_counts_it_with_its_plan() {
     let untouched = operator.json(&["inspect", "user:42"]);
     assert_eq!(untouched["accounts"][0]["policy"], "tenant");
     assert_eq!(untouched["accounts"][0]["used"], 0.0);
-    assert_eq!(front.status("/"), 200, "looking costs nothing");
+    assert_eq!(gateway.status("/"), 200, "looking costs nothing");
 }
 
 #[test]
-fn whom_a_candidate_would_hit_is_told_and_nobody_is_hit() {
+fn accounts_that_a_candidate_would_deny_are_listed_and_none_is_denied() {
     let (upstream, redis) = (Upstream::simple(), RedisServer::start());
     let keys = "candidate = { quotas = ['3/h', '4/day'] }";
     let in_memory = for_many_clients(&upstream).policy("api", "10/h", keys);
     let store = format!("[store]\nurl = {:?}\ndeadline = \"2s\"", redis.url());
     for setup in [in_memory.clone(), in_memory.tables(&store)] {
-        let front = setup.start();
+        let gateway = setup.start();
         for (client, requests) in [("10.0.0.1", 6), ("10.0.0.2", 4), ("10.0.0.3", 3)] {
-            assert_eq!(passing(&front, client, requests), requests);
+            assert_eq!(passing(&gateway, client, requests), requests);
         }
-        assert_eq!(passing(&front, "10.0.0.4", 12), 10);
-        assert_eq!(front.metric("slidegate_candidate_denials_total", "policy=\"api\""), 11.0);
-        let response = front.get("/", "X-Forwarded-For: 10.0.0.9\r\n");
+        assert_eq!(passing(&gateway, "10.0.0.4", 12), 10);
+        assert_eq!(gateway.metric("slidegate_candidate_denials_total", "policy=\"api\""), 11.0);
+        let response = gateway.get("/", "X-Forwarded-For: 10.0.0.9\r\n");
         assert_eq!(response.value("x-ratelimit-limit").as_deref(), Some("10"), "what is in force");
 
-        let operator = Operator::of(&front);
+        let operator = Operator::of(&gateway);
         let hit = operator.json(&["accounts", "--sort", "candidate"]);
         assert_eq!(identities(&hit), ["ip:10.0.0.4", "ip:10.0.0.1", "ip:10.0.0.2"]);
         assert_eq!(hit["accounts"][0]["denials"], 7, "and the two that were denied are not new");

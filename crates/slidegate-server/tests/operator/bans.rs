@@ -2,16 +2,16 @@
 
 use std::time::{Duration, Instant};
 
-use slidegate_testbed::RedisServer;
+use slidegate_testbed::{Directory, Gateway, GatewayOptions, RedisServer, Upstream, wait_until};
 
-use crate::support::{Front, Place, Setup, Upstream, wait_until};
+use crate::options;
 use crate::terminal::{Operator, for_many_clients, passes, passing, passing_at};
 
 const CLIENT: &str = "10.0.0.1";
 const IDENTITY: &str = "ip:10.0.0.1";
 const BAN: &str = "ban = { after = \"3/h\", for = \"1h\" }";
 
-fn on_redis(upstream: &Upstream, redis: &RedisServer) -> Setup {
+fn on_redis(upstream: &Upstream, redis: &RedisServer) -> GatewayOptions {
     let store = format!("[store]\nkind = \"redis\"\nurl = {:?}\ndeadline = \"2s\"", redis.url());
     // So that only the ban refuses where nothing was spent.
     for_many_clients(upstream)
@@ -25,21 +25,21 @@ fn on_redis(upstream: &Upstream, redis: &RedisServer) -> Setup {
 }
 
 /// Is denied until it is banned.
-fn get_banned(front: &Front, path: &str, client: &str) {
-    let mut wire = front.wire();
+fn get_banned(gateway: &Gateway, path: &str, client: &str) {
+    let mut wire = gateway.wire();
     let header = format!("X-Forwarded-For: {client}\r\n");
     wait_until("a ban", || wire.get(path, &header).text().contains("requests were denied"));
 }
 
 /// Whether a ban is in force, asked in a way that counts nowhere: requests would begin one.
-fn is_banned(front: &Front, policy: &str, client: &str) -> bool {
-    let found = Operator::of(front).json(&["inspect", client, "--policy", policy]);
+fn is_banned(gateway: &Gateway, policy: &str, client: &str) -> bool {
+    let found = Operator::of(gateway).json(&["inspect", client, "--policy", policy]);
     found["accounts"][0]["banned_for_ms"].is_u64()
 }
 
 /// What a client is told that a ban refuses.
-fn refusal(front: &Front, path: &str, client: &str) -> String {
-    front.get(path, &format!("X-Forwarded-For: {client}\r\n")).text()
+fn refusal(gateway: &Gateway, path: &str, client: &str) -> String {
+    gateway.get(path, &format!("X-Forwarded-For: {client}\r\n")).text()
 }
 
 #[test]
@@ -114,9 +114,9 @@ fn a_reset_at_one_gateway_lifts_the_ban_at_all_and_for_those_that_start_later() 
     // Long enough that what was read late would have been.
     std::thread::sleep(Duration::from_secs(1));
     let late = setup.start();
-    for front in [&one, &two, &late] {
-        assert!(!is_banned(front, "login", CLIENT) && !is_banned(front, "guard", CLIENT));
-        assert!(is_banned(front, "guard", other), "nobody else's");
+    for gateway in [&one, &two, &late] {
+        assert!(!is_banned(gateway, "login", CLIENT) && !is_banned(gateway, "guard", CLIENT));
+        assert!(is_banned(gateway, "guard", other), "nobody else's");
     }
     // It can be banned again, everywhere.
     get_banned(&late, "/guard", CLIENT);
@@ -134,13 +134,15 @@ fn a_ban_that_begins_while_redis_is_gone_is_shared_when_it_is_back() {
     wait_until("the first ban at the other", || is_banned(&two, "guard", "10.0.0.9"));
     redis.kill();
     get_banned(&one, "/guard", CLIENT);
-    wait_until("the log", || one.output().contains("cannot share bans through Redis"));
+    wait_until("the log", || one.output().contains("cannot exchange with other gateways"));
     assert!(is_banned(&one, "guard", CLIENT) && is_banned(&two, "guard", "10.0.0.9"));
     assert!(!is_banned(&two, "guard", CLIENT), "nobody can tell it");
     // It comes back empty, and is told what it has lost too.
     redis.restart();
     wait_until("the ban at the other", || is_banned(&two, "guard", CLIENT));
-    wait_until("the log again", || one.output().contains("sharing bans through Redis again"));
+    wait_until("the log again", || {
+        one.output().contains("exchanging with other gateways through Redis again")
+    });
     wait_until("a newcomer that knows both", || {
         let late = setup.start();
         is_banned(&late, "guard", CLIENT) && is_banned(&late, "guard", "10.0.0.9")
@@ -173,8 +175,8 @@ fn many_bans_at_once_are_all_shared() {
 
 #[test]
 fn without_redis_the_snapshot_keeps_bans() {
-    let (upstream, place) = (Upstream::simple(), Place::new());
-    let file = place.path("accounts");
+    let (upstream, directory) = (Upstream::simple(), Directory::new());
+    let file = directory.file("accounts");
     let setup = for_many_clients(&upstream)
         .policy("guard", "2/h", &format!("scope = \"local\"\n{BAN}"))
         .tables(&format!("[store]\nsnapshot = {{ file = {file:?} }}"));
@@ -193,9 +195,9 @@ fn without_redis_the_snapshot_keeps_bans() {
     assert!(!is_banned(&third, "guard", CLIENT), "it was lifted");
 
     drop(third);
-    let bans = place.path("accounts.bans");
+    let bans = directory.file("accounts.bans");
     std::fs::write(&bans, "half a fi").unwrap();
-    let failed = crate::support::options().configuration(&setup.text()).spawn();
+    let failed = options().configuration(&setup.text()).spawn();
     assert_eq!(failed.wait(), Some(1), "{}", failed.output());
     assert!(failed.output().contains("accounts.bans; move the file away"), "{}", failed.output());
 }
@@ -203,9 +205,9 @@ fn without_redis_the_snapshot_keeps_bans() {
 #[test]
 fn an_operators_ban_says_that_the_operator_suspended_access() {
     let upstream = Upstream::simple();
-    let front = for_many_clients(&upstream).policy("api", "1000/h", BAN).start();
-    Operator::of(&front).run(&["ban", IDENTITY, "--for", "1h", "--reason", "a test"]);
-    let answer = front.get("/", &format!("X-Forwarded-For: {CLIENT}\r\n"));
+    let gateway = for_many_clients(&upstream).policy("api", "1000/h", BAN).start();
+    Operator::of(&gateway).run(&["ban", IDENTITY, "--for", "1h", "--reason", "a test"]);
+    let answer = gateway.get("/", &format!("X-Forwarded-For: {CLIENT}\r\n"));
     assert_eq!(answer.problem(), 403);
     let text = answer.text();
     assert!(text.contains("Access was suspended by the operator."), "{text}");
@@ -214,5 +216,5 @@ fn an_operators_ban_says_that_the_operator_suspended_access() {
     }
     let retry_after: u64 = answer.value("retry-after").unwrap().parse().unwrap();
     assert!((3590..=3600).contains(&retry_after), "{retry_after}");
-    assert_eq!(front.metric("slidegate_blocks_total", "reason=\"suspended\""), 1.0);
+    assert_eq!(gateway.metric("slidegate_blocks_total", "reason=\"suspended\""), 1.0);
 }

@@ -3,14 +3,17 @@
 use std::fs;
 use std::process::Command;
 
-use crate::support::{Place, Setup, Upstream, gateway, options};
+use slidegate_testbed::http1::response;
+use slidegate_testbed::{Directory, Gateway, Upstream};
+
 use crate::terminal::{Operator, errors};
+use crate::{PROGRAM, configure, options};
 
 const COMMANDS: [&str; 9] =
     ["accounts", "inspect", "reset", "grant", "exempt", "ban", "overrides", "lift", "plan"];
 
 #[test]
-fn the_help_of_every_command_has_examples_exit_codes_and_variables() {
+fn every_operator_commands_help_has_examples_exit_codes_and_variables() {
     for command in COMMANDS {
         let output =
             Command::new(env!("CARGO_BIN_EXE_slidegate")).args([command, "--help"]).output();
@@ -30,8 +33,8 @@ fn the_help_of_every_command_has_examples_exit_codes_and_variables() {
 }
 
 #[test]
-fn a_command_line_that_is_wrong_is_a_usage_error_and_asks_nobody() {
-    let operator = Operator::of(&gateway(&Upstream::simple()).start());
+fn an_invalid_command_line_is_a_usage_error_and_sends_no_request() {
+    let operator = Operator::of(&configure(&Upstream::simple()).start());
     for arguments in [
         &["ban", "ip:10.0.0.1", "--for", "1h"][..],
         &["ban", "ip:10.0.0.1", "--reason", "x"],
@@ -50,19 +53,19 @@ fn a_command_line_that_is_wrong_is_a_usage_error_and_asks_nobody() {
 
 #[test]
 fn a_server_that_cannot_be_asked_is_named_with_what_to_do() {
-    let place = Place::new();
-    let front = gateway(&Upstream::simple()).start();
-    let (admin, gateway) = (front.admin(), format!("http://{}", front.gateway()));
-    drop(front);
-    let upstream = Upstream::answering(|_| crate::support::response("200 OK", "", "ok"));
+    let directory = Directory::new();
+    let gateway = configure(&Upstream::simple()).start();
+    let (admin, configure) = (gateway.admin(), format!("http://{}", gateway.listener()));
+    drop(gateway);
+    let upstream = Upstream::answering(|_| response("200 OK", "", "ok"));
     let elsewhere = upstream.url();
-    let socket = format!("unix:{}", place.path("none.sock").display());
+    let socket = format!("unix:{}", directory.file("none.sock").display());
     for (admin, expected) in [
         (
             format!("http://{admin}"),
             "is `slidegate serve` running there? --admin URL or SLIDEGATE_ADMIN",
         ),
-        (gateway, "cannot reach http://127.0.0.1"),
+        (configure, "cannot reach http://127.0.0.1"),
         (socket, "cannot reach unix:/"),
         (elsewhere, "but not as slidegate's admin endpoint does"),
         (
@@ -84,14 +87,14 @@ fn a_server_that_cannot_be_asked_is_named_with_what_to_do() {
 }
 
 #[test]
-fn the_token_is_in_a_variable_or_a_file_and_never_shown() {
-    let place = Place::new();
-    let (good, bad) = (place.path("good"), place.path("bad"));
+fn a_token_is_in_a_variable_or_a_file_and_never_shown() {
+    let directory = Directory::new();
+    let (good, bad) = (directory.file("good"), directory.file("bad"));
     fs::write(&good, "hunter2\n").unwrap();
     fs::write(&bad, "hunter3\n").unwrap();
     let options = options().variable("SLIDEGATE_ADMIN_TOKEN", "hunter2");
-    let front = gateway(&Upstream::simple()).start_with(options);
-    let operator = Operator::of(&front);
+    let gateway = configure(&Upstream::simple()).start_with(options);
+    let operator = Operator::of(&gateway);
     let run = |token: Option<&str>, file: Option<&std::path::Path>| {
         let mut command = operator.command(&["overrides"]);
         token.map(|token| command.env("SLIDEGATE_ADMIN_TOKEN", token));
@@ -123,23 +126,23 @@ fn the_token_is_in_a_variable_or_a_file_and_never_shown() {
 #[test]
 fn a_secret_is_never_taken_from_the_command_line() {
     let upstream = Upstream::simple();
-    let front = gateway(&upstream).policy("api", "2/h", "identity = [\"api-key\"]").start();
-    let operator = Operator::of(&front);
+    let gateway = configure(&upstream).policy("api", "2/h", "identity = [\"api-key\"]").start();
+    let operator = Operator::of(&gateway);
     let said = operator.fail(&["ban", "api-key:sk-secret", "--for", "1h", "--reason", "leaked"]);
     assert!(said.contains("api-key:-") && !said.contains("sk-secret"), "{said}");
     let arguments = ["ban", "api-key:-", "--for", "1h", "--reason", "leaked"];
     let said = operator.run_with("sk-secret\n", &arguments);
     assert!(said.starts_with("api-key:") && !said.contains("sk-secret"), "{said}");
-    assert_eq!(front.get("/", "X-API-Key: sk-secret\r\n").status(), 403);
-    assert_eq!(front.get("/", "X-API-Key: sk-other\r\n").status(), 200);
-    assert!(!front.output().contains("sk-secret"));
+    assert_eq!(gateway.get("/", "X-API-Key: sk-secret\r\n").status(), 403);
+    assert_eq!(gateway.get("/", "X-API-Key: sk-other\r\n").status(), 200);
+    assert!(!gateway.output().contains("sk-secret"));
 }
 
 #[test]
-fn a_unix_socket_is_a_endpoint_too() {
-    let place = Place::new();
-    let socket = format!("unix:{}", place.path("admin.sock").display());
-    let text = Setup::new().key("upstream", "\"http://127.0.0.1:1\"").text();
+fn a_unix_socket_is_an_endpoint_too() {
+    let directory = Directory::new();
+    let socket = format!("unix:{}", directory.file("admin.sock").display());
+    let text = Gateway::options(PROGRAM).key("upstream", "\"http://127.0.0.1:1\"").text();
     let listen = format!("[admin]\nlisten = [\"127.0.0.1:0\", {socket:?}]\n");
     let text = text.replace("[admin]\nlisten = \"127.0.0.1:0\"\n", &listen);
     let _server = options().configuration(&text).start();

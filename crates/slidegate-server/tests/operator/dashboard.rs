@@ -8,9 +8,12 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use slidegate_testbed::{Browser, ColorScheme, RedisServer};
+use slidegate_testbed::{
+    Browser, ColorScheme, Directory, Gateway, GatewayOptions, RedisServer, Upstream, Wire,
+    wait_until,
+};
 
-use crate::support::{Front, Place, Setup, Upstream, Wire, options, wait_until};
+use crate::options;
 use crate::terminal::{for_many_clients, passing, passing_at};
 
 const TOKEN: &str = "hunter2hunter2";
@@ -22,10 +25,10 @@ const TRAFFIC_FOR_PICTURES: Duration = Duration::from_secs(200);
 
 #[test]
 fn an_operator_sees_what_is_limited_and_acts_on_it() {
-    let (redis, upstream, place) = (RedisServer::start(), Upstream::simple(), Place::new());
-    let one = Gateway::new(&upstream, &redis, &place);
-    let two = Gateway::new(&upstream, &redis, &place);
-    let traffic = Traffic::begin(&one.front);
+    let (redis, upstream, directory) = (RedisServer::start(), Upstream::simple(), Directory::new());
+    let one = FixedGateway::new(&upstream, &redis, &directory);
+    let two = FixedGateway::new(&upstream, &redis, &directory);
+    let traffic = Traffic::begin(&one.process);
     let browser = Browser::start();
     let page = Page { browser: &browser };
 
@@ -61,40 +64,40 @@ fn microseconds(text: &str) -> f64 {
     number.parse::<f64>().unwrap() * factor
 }
 
-/// A gateway whose admin endpoint is always at the same place.
-struct Gateway {
+/// A gateway whose admin endpoint is at the same address after a restart.
+struct FixedGateway {
     setup: String,
-    front: Front,
+    process: Gateway,
 }
 
-impl Gateway {
-    fn new(upstream: &Upstream, redis: &RedisServer, place: &Place) -> Self {
+impl FixedGateway {
+    fn new(upstream: &Upstream, redis: &RedisServer, directory: &Directory) -> Self {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let audit = place.path(&format!("audit-{port}.jsonl"));
+        let audit = directory.file(&format!("audit-{port}.jsonl"));
         let text = setup(upstream, redis, &audit).text();
         let admin = "[admin]\nlisten = \"127.0.0.1:";
         let setup = text.replace(&format!("{admin}0"), &format!("{admin}{port}"));
-        let front = Self::start(&setup);
-        Self { setup, front }
+        let process = Self::start(&setup);
+        Self { setup, process }
     }
 
-    fn start(setup: &str) -> Front {
+    fn start(setup: &str) -> Gateway {
         let options = options().variable("SLIDEGATE_ADMIN_TOKEN", TOKEN);
-        Front::of(options.configuration(setup).start())
+        Gateway::from(options.configuration(setup).start())
     }
 
     fn url(&self) -> String {
-        format!("http://{}/", self.front.admin())
+        format!("http://{}/", self.process.admin())
     }
 
     fn api(&self, path: &str) -> Value {
         let token = format!("Authorization: Bearer {TOKEN}\r\n");
-        let answer = Wire::connect(self.front.admin()).get(path, &token);
+        let answer = Wire::connect(self.process.admin()).get(path, &token);
         serde_json::from_slice(&answer.body).unwrap()
     }
 }
 
-fn setup(upstream: &Upstream, redis: &RedisServer, audit: &std::path::Path) -> Setup {
+fn setup(upstream: &Upstream, redis: &RedisServer, audit: &std::path::Path) -> GatewayOptions {
     for_many_clients(upstream)
         .key("user_header", "\"x-user\"")
         .tables(&format!("[store]\nkind = \"redis\"\nurl = {:?}\ndeadline = \"2s\"", redis.url()))
@@ -130,9 +133,9 @@ struct Traffic {
 }
 
 impl Traffic {
-    fn begin(front: &Front) -> Self {
+    fn begin(gateway: &Gateway) -> Self {
         let over = Arc::<AtomicBool>::default();
-        let (stop, gateway) = (over.clone(), front.gateway());
+        let (stop, gateway) = (over.clone(), gateway.listener());
         let clients = thread::spawn(move || {
             let mut wire = Wire::connect(gateway);
             let mut send = |path: &str, headers: &str| {
@@ -172,7 +175,7 @@ struct Page<'b> {
 }
 
 impl Page<'_> {
-    fn gives_the_token(&self, gateway: &Gateway) {
+    fn gives_the_token(&self, gateway: &FixedGateway) {
         self.browser.goto(&gateway.url());
         wait_until("the question", || self.browser.has("dialog#token[open]"));
         self.browser.fill("#token input", "not this one");
@@ -195,7 +198,7 @@ impl Page<'_> {
         self.has_status("All good");
     }
 
-    fn shows_the_figures_of_the_api(&self, gateway: &Gateway, traffic: Traffic) {
+    fn shows_the_figures_of_the_api(&self, gateway: &FixedGateway, traffic: Traffic) {
         if std::env::var_os(SCREENSHOTS).is_some() {
             thread::sleep(TRAFFIC_FOR_PICTURES.saturating_sub(traffic.began.elapsed()));
             self.browser.resize(1120, 780);
@@ -279,7 +282,7 @@ impl Page<'_> {
         wait_until("the account", || self.browser.has(".density .spent"));
     }
 
-    fn lists_policies(&self, gateway: &Gateway) {
+    fn lists_policies(&self, gateway: &FixedGateway) {
         self.goes_to("policies");
         let list = gateway.api("/v1/policies");
         let names = list["policies"].as_array().unwrap().iter();
@@ -298,8 +301,8 @@ impl Page<'_> {
         assert!(rows[2].contains("shadow: refuses nothing"), "{}", rows[2]);
     }
 
-    fn finds_accounts(&self, gateway: &Gateway) {
-        let mut wire = gateway.front.wire();
+    fn finds_accounts(&self, gateway: &FixedGateway) {
+        let mut wire = gateway.process.wire();
         for _ in 0..40 {
             wire.get("/", &format!("X-User: {}\r\n", HOSTILE.trim_start_matches("user:")));
         }
@@ -337,8 +340,8 @@ impl Page<'_> {
         self.browser.resize(1280, 800);
     }
 
-    fn bans_and_lifts(&self, one: &Gateway, two: &Gateway) {
-        let is_refused = |gateway: &Gateway| passing(&gateway.front, "10.0.0.7", 1) == 0;
+    fn bans_and_lifts(&self, one: &FixedGateway, two: &FixedGateway) {
+        let is_refused = |gateway: &FixedGateway| passing(&gateway.process, "10.0.0.7", 1) == 0;
         assert!(!is_refused(one) && !is_refused(two), "there are units of the plan left");
         self.browser.click("#actions [data-act=ban]");
         self.browser.fill("#act [name=reason]", "a <b>test</b>");
@@ -378,8 +381,8 @@ impl Page<'_> {
         self.has_status("All good");
     }
 
-    fn resets_grants_and_exempts(&self, gateway: &Gateway) {
-        let passing = || passing_at(&gateway.front, "/login", "10.0.0.8", 9);
+    fn resets_grants_and_exempts(&self, gateway: &FixedGateway) {
+        let passing = || passing_at(&gateway.process, "/login", "10.0.0.8", 9);
         assert_eq!(passing(), 5);
         self.goes_to("account/ip:10.0.0.8");
         for (action, outcome, passed) in [
@@ -403,8 +406,8 @@ impl Page<'_> {
         wait_until("both", || overrides() == ["grant +3 per min", "exempt"]);
     }
 
-    fn tries_a_request(&self, gateway: &Gateway) {
-        assert_eq!(passing_at(&gateway.front, "/login", "10.0.0.9", 6), 5);
+    fn tries_a_request(&self, gateway: &FixedGateway) {
+        assert_eq!(passing_at(&gateway.process, "/login", "10.0.0.9", 6), 5);
         self.goes_to("try");
         self.browser.fill("#try [name=path]", "/login");
         self.browser.fill("#try [name=client]", "10.0.0.9");
@@ -464,14 +467,14 @@ impl Page<'_> {
         self.browser.resize(1280, 800);
     }
 
-    fn survives_the_server(&self, gateway: Gateway) {
+    fn survives_the_server(&self, gateway: FixedGateway) {
         self.goes_to("now");
-        let Gateway { setup, front } = gateway;
-        drop(front);
+        let FixedGateway { setup, process } = gateway;
+        drop(process);
         wait_until("the loss", || {
             self.browser.text("#status").starts_with("No answer from the server since ")
         });
-        let _front = Gateway::start(&setup);
+        let _restarted = FixedGateway::start(&setup);
         self.has_status("All good");
         let errors = self.browser.console_errors();
         assert!(errors.iter().all(|error| error.contains("net::ERR_")), "{errors:?}");

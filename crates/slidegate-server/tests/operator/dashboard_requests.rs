@@ -1,27 +1,28 @@
 //! What the dashboard is made of and asks for, without a browser.
 
 use serde_json::{Value, json};
+use slidegate_testbed::{Directory, Gateway, Message, Upstream, Wire, wait_until};
 
-use crate::support::{Front, Message, Place, Upstream, Wire, gateway, options, wait_until};
 use crate::terminal::{Operator, for_many_clients, passing};
+use crate::{configure, options};
 
 const PAGE: &str = "Accept: text/html,application/xhtml+xml\r\n";
 
-fn admin(front: &Front, path: &str, headers: &str) -> Message {
-    admin_at("localhost", front, path, headers)
+fn admin(gateway: &Gateway, path: &str, headers: &str) -> Message {
+    admin_at("localhost", gateway, path, headers)
 }
 
-fn admin_at(host: &str, front: &Front, path: &str, headers: &str) -> Message {
-    let mut wire = Wire::connect(front.admin());
+fn admin_at(host: &str, gateway: &Gateway, path: &str, headers: &str) -> Message {
+    let mut wire = Wire::connect(gateway.admin());
     wire.send(format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n{headers}\r\n"));
     wire.response()
 }
 
 #[test]
 fn browsers_get_a_page_that_needs_nothing_from_elsewhere_and_curl_gets_the_index() {
-    let front = gateway(&Upstream::simple()).start();
-    assert!(admin(&front, "/", "Accept: */*\r\n").text().contains("GET    /v1/policies"));
-    let page = admin(&front, "/", PAGE);
+    let gateway = configure(&Upstream::simple()).start();
+    assert!(admin(&gateway, "/", "Accept: */*\r\n").text().contains("GET    /v1/policies"));
+    let page = admin(&gateway, "/", PAGE);
     let html = page.text();
     assert!(html.starts_with("<!doctype html>"), "{html}");
     let mut names: Vec<String> =
@@ -30,7 +31,7 @@ fn browsers_get_a_page_that_needs_nothing_from_elsewhere_and_curl_gets_the_index
     let mut seen = 0;
     while let Some(name) = names.get(seen).cloned() {
         seen += 1;
-        let file = admin(&front, &format!("/dashboard/{name}"), "");
+        let file = admin(&gateway, &format!("/dashboard/{name}"), "");
         let kind = match name.rsplit_once('.').unwrap().1 {
             "css" => "text/css; charset=utf-8",
             "svg" => "image/svg+xml",
@@ -61,7 +62,7 @@ fn browsers_get_a_page_that_needs_nothing_from_elsewhere_and_curl_gets_the_index
             assert!(!text.contains(word), "{word} in {text}");
         }
     }
-    assert_eq!(admin(&front, "/dashboard/other.js", "").status(), 404);
+    assert_eq!(admin(&gateway, "/dashboard/other.js", "").status(), 404);
 }
 
 fn until_quote(text: &str) -> &str {
@@ -70,14 +71,14 @@ fn until_quote(text: &str) -> &str {
 
 #[test]
 fn without_a_token_the_page_is_for_this_machine_only() {
-    let front = gateway(&Upstream::simple()).start();
-    let status = |front: &Front, host: &str| admin_at(host, front, "/", PAGE).status();
+    let gateway = configure(&Upstream::simple()).start();
+    let status = |gateway: &Gateway, host: &str| admin_at(host, gateway, "/", PAGE).status();
     assert_eq!(
-        ["localhost:9090", "127.0.0.1", "evil.example"].map(|h| status(&front, h)),
+        ["localhost:9090", "127.0.0.1", "evil.example"].map(|h| status(&gateway, h)),
         [200, 200, 403]
     );
     let guarded = options().variable("SLIDEGATE_ADMIN_TOKEN", "hunter2hunter2");
-    let guarded = gateway(&Upstream::simple()).start_with(guarded);
+    let guarded = configure(&Upstream::simple()).start_with(guarded);
     assert_eq!(
         status(&guarded, "slidegate.example"),
         200,
@@ -88,15 +89,15 @@ fn without_a_token_the_page_is_for_this_machine_only() {
 
 #[test]
 fn another_sites_page_changes_nothing() {
-    let front = gateway(&Upstream::simple()).policy("api", "10/h", "").start();
-    let operator = Operator::of(&front);
-    let own = format!("http://{}", front.admin());
+    let gateway = configure(&Upstream::simple()).policy("api", "10/h", "").start();
+    let operator = Operator::of(&gateway);
+    let own = format!("http://{}", gateway.admin());
     let body = "{\"reason\":\"x\",\"for\":\"1h\"}";
     let ban = |headers: &str| {
         operator.send(&format!(
             "POST /v1/accounts/ip:10.0.0.9/ban HTTP/1.1\r\nHost: {}\r\n{headers}\
              Content-Length: {}\r\n\r\n{body}",
-            front.admin(),
+            gateway.admin(),
             body.len()
         ))
     };
@@ -118,19 +119,19 @@ fn another_sites_page_changes_nothing() {
     for headers in [
         json.to_owned(),
         format!("{json}Origin: {own}\r\nSec-Fetch-Site: same-origin\r\n"),
-        format!("{json}Origin: https://{}\r\n", front.admin()),
+        format!("{json}Origin: https://{}\r\n", gateway.admin()),
     ] {
         let (answered, said) = ban(&headers);
         assert_eq!(answered, 200, "{headers}: {said}");
     }
-    let read = admin(&front, "/v1/overrides", "Origin: https://evil.example\r\n");
+    let read = admin(&gateway, "/v1/overrides", "Origin: https://evil.example\r\n");
     assert_eq!(read.value("access-control-allow-origin"), None, "its browser does not show it");
 }
 
 #[test]
-fn policies_are_told_as_they_are_configured_with_what_they_decided() {
+fn policies_are_listed_as_they_are_configured_with_what_they_decided() {
     let upstream = Upstream::simple();
-    let front = for_many_clients(&upstream)
+    let gateway = for_many_clients(&upstream)
         .tables("[plans.free]\nquotas = [\"3/h\"]\n[plans.pro]\nquotas = [\"9/h\", \"99/d\"]")
         .policy("api", "", "plan = { header = \"x-plan\", default = \"free\" }")
         .policy(
@@ -142,8 +143,8 @@ fn policies_are_told_as_they_are_configured_with_what_they_decided() {
         .policy("trial", "1/h", "shadow = true")
         .policy("tighter", "9/h", "candidate = { quotas = [\"4/h\"] }")
         .start();
-    assert_eq!(passing(&front, "10.0.0.1", 5), 3);
-    let (status, list) = Operator::of(&front).ask("GET", "/v1/policies", "");
+    assert_eq!(passing(&gateway, "10.0.0.1", 5), 3);
+    let (status, list) = Operator::of(&gateway).ask("GET", "/v1/policies", "");
     assert_eq!(status, 200, "{list}");
     let [api, login, trial, tighter] = &list["policies"].as_array().unwrap()[..] else {
         panic!("{list}")
@@ -164,18 +165,18 @@ fn policies_are_told_as_they_are_configured_with_what_they_decided() {
 #[test]
 fn a_described_request_is_explained_and_spends_nothing() {
     let upstream = Upstream::simple();
-    let front = for_many_clients(&upstream)
+    let gateway = for_many_clients(&upstream)
         .policy("api", "2/h", "")
         .policy("login", "5/min", "match = { method = \"POST\" }")
         .start();
-    let operator = Operator::of(&front);
+    let operator = Operator::of(&gateway);
     let explain = |body: Value| operator.ask("POST", "/v1/explain", &body.to_string());
     let request = json!({"path": "/x?y", "client": "10.0.0.1"});
     for _ in 0..9 {
         let (status, said) = explain(request.clone());
         assert_eq!((status, &said["decision"]["verdict"]), (200, &json!("allow")), "{said}");
     }
-    assert_eq!(passing(&front, "10.0.0.1", 3), 2, "nothing was spent");
+    assert_eq!(passing(&gateway, "10.0.0.1", 3), 2, "nothing was spent");
     let (_, said) = explain(request);
     let decision = &said["decision"];
     assert_eq!((&decision["verdict"], &decision["status"]), (&json!("deny"), &json!(429)));
@@ -206,23 +207,23 @@ fn a_described_request_is_explained_and_spends_nothing() {
 }
 
 #[test]
-fn the_audit_trail_is_read_again_for_one_identity() {
-    let (upstream, place) = (Upstream::simple(), Place::new());
-    let file = place.path("audit.jsonl");
-    let front = for_many_clients(&upstream)
+fn an_identitys_records_are_read_from_the_audit_trail() {
+    let (upstream, directory) = (Upstream::simple(), Directory::new());
+    let file = directory.file("audit.jsonl");
+    let gateway = for_many_clients(&upstream)
         .policy("api", "2/h", "")
         .tables(&format!("[audit]\nfile = {file:?}\nrotate_bytes = 4096\nkeep = 2"))
         .start();
-    let operator = Operator::of(&front);
+    let operator = Operator::of(&gateway);
     let audit = |identity: &str| {
         let (status, said) = operator.ask("GET", &format!("/v1/accounts/{identity}/audit"), "");
         assert_eq!((status, &said["audited"]), (200, &json!(true)), "{said}");
         said["lines"].as_array().unwrap().clone()
     };
-    passing(&front, "10.0.0.1", 3);
-    passing(&front, "10.0.0.11", 20);
+    passing(&gateway, "10.0.0.1", 3);
+    passing(&gateway, "10.0.0.11", 20);
     operator.run(&["ban", "10.0.0.1", "--for", "1h", "--reason", "a \"test\""]);
-    passing(&front, "10.0.0.1", 1);
+    passing(&gateway, "10.0.0.1", 1);
     wait_until("the lines", || audit("ip:10.0.0.1").len() == 3);
     let lines = audit("ip:10.0.0.1");
     let told =
@@ -230,11 +231,11 @@ fn the_audit_trail_is_read_again_for_one_identity() {
     assert_eq!(told("event"), [json!("decision"), json!("operator"), json!("decision")]);
     assert_eq!(told("verdict"), [json!("block"), Value::Null, json!("deny")]);
     assert_eq!(lines[1]["reason"], "a \"test\"");
-    assert!(place.path("audit.jsonl.1").exists(), "the denial is in the file that was full");
+    assert!(directory.file("audit.jsonl.1").exists(), "the denial is in the file that was full");
     assert_eq!(audit("ip:10.0.0.11").len(), 18);
     assert_eq!(audit("ip:10.0.0.12").len(), 0);
 
-    let without = gateway(&upstream).start();
+    let without = configure(&upstream).start();
     let (_, said) = Operator::of(&without).ask("GET", "/v1/accounts/ip:10.0.0.1/audit", "");
     assert_eq!(said, json!({"identity": "ip:10.0.0.1", "audited": false, "lines": []}));
 }
@@ -242,15 +243,15 @@ fn the_audit_trail_is_read_again_for_one_identity() {
 #[test]
 fn pages_that_poll_share_a_list() {
     let upstream = Upstream::simple();
-    let front = for_many_clients(&upstream).policy("api", "2/h", "").start();
-    let operator = Operator::of(&front);
+    let gateway = for_many_clients(&upstream).policy("api", "2/h", "").start();
+    let operator = Operator::of(&gateway);
     let accounts = |query: &str| {
         let (_, list) = operator.ask("GET", &format!("/v1/accounts?limit=9{query}"), "");
         list["accounts"].as_array().unwrap().len()
     };
-    passing(&front, "10.0.0.1", 2);
+    passing(&gateway, "10.0.0.1", 2);
     assert_eq!(accounts("&max_age_ms=10000"), 1);
-    passing(&front, "10.0.0.2", 2);
+    passing(&gateway, "10.0.0.2", 2);
     assert_eq!(accounts("&max_age_ms=10000"), 1, "the same");
     assert_eq!(accounts(""), 2, "a new one");
     assert_eq!(accounts("&max_age_ms=0"), 2, "a new one");

@@ -6,9 +6,8 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use serde_json::Value;
-use slidegate_testbed::RedisServer;
+use slidegate_testbed::{Directory, Gateway, RedisServer, Upstream};
 
-use crate::support::{Front, Place, Upstream};
 use crate::terminal::{Operator, errors, for_many_clients, passing_at};
 
 const CLIENT: &str = "10.0.0.1";
@@ -17,16 +16,16 @@ const PAUSE: Duration = Duration::from_millis(1500);
 
 /// A gateway with a store of this configuration, which has seen three requests of the client, and
 /// after a pause four.
-fn after_seven_requests(upstream: &Upstream, store: &str) -> Front {
-    let front = for_many_clients(upstream)
+fn after_seven_requests(upstream: &Upstream, store: &str) -> Gateway {
+    let gateway = for_many_clients(upstream)
         .tables(store)
         .policy("api", "", "match = { path = \"/\" }\nquotas = [\"20/min\", \"10000/day\"]")
         .policy("guard", "5/h", "match = { path = \"/guard\" }\nscope = \"local\"")
         .start();
-    assert_eq!(passing_at(&front, "/", CLIENT, 3), 3);
+    assert_eq!(passing_at(&gateway, "/", CLIENT, 3), 3);
     sleep(PAUSE);
-    assert_eq!(passing_at(&front, "/", CLIENT, 4), 4);
-    front
+    assert_eq!(passing_at(&gateway, "/", CLIENT, 4), 4);
+    gateway
 }
 
 /// The quotas of the only account.
@@ -42,8 +41,8 @@ fn numbers(list: &Value) -> Vec<u64> {
 /// What was sent is what is counted, when it was sent, and looking changes nothing.
 fn counts_are_true(store: &str) {
     let upstream = Upstream::simple();
-    let front = after_seven_requests(&upstream, store);
-    let operator = Operator::of(&front);
+    let gateway = after_seven_requests(&upstream, store);
+    let operator = Operator::of(&gateway);
     let ask = |query: &str| {
         let (status, density) = operator.ask("GET", &format!("{DENSITY}?{query}"), "");
         assert_eq!(status, 200, "{density}");
@@ -78,7 +77,7 @@ fn counts_are_true(store: &str) {
     let granted = ask("policy=api&buckets=1");
     assert_eq!(quotas(&granted)[0]["counts"], Value::from(vec![7]));
     assert_eq!(quotas(&granted)[0]["units"], 25);
-    assert_eq!(passing_at(&front, "/guard", CLIENT, 2), 2);
+    assert_eq!(passing_at(&gateway, "/guard", CLIENT, 2), 2);
     let local = ask("policy=guard&buckets=1");
     assert_eq!(quotas(&local)[0]["counts"], Value::from(vec![2]));
     let all = ask("");
@@ -90,19 +89,19 @@ fn counts_are_true(store: &str) {
 }
 
 #[test]
-fn the_density_is_true_in_memory() {
+fn density_is_true_in_memory() {
     counts_are_true("");
 }
 
 #[test]
-fn the_density_is_true_in_packed_ledgers() {
+fn density_is_true_in_packed_ledgers() {
     let redis = RedisServer::start();
     let store = format!("[store]\nurl = {:?}\ndeadline = \"2s\"", redis.url());
     counts_are_true(&store);
 }
 
 #[test]
-fn the_density_is_true_in_sorted_sets() {
+fn density_is_true_in_sorted_sets() {
     let redis = RedisServer::start();
     let store = format!("[store]\nurl = {:?}\ndeadline = \"2s\"", redis.url());
     counts_are_true(&format!("{store}\nlayout = \"sorted-set\"\nscore_unit = \"ns\""));
@@ -111,8 +110,8 @@ fn the_density_is_true_in_sorted_sets() {
 #[test]
 fn mistakes_in_a_query_are_named() {
     let upstream = Upstream::simple();
-    let front = for_many_clients(&upstream).policy("api", "10/h", "").start();
-    let operator = Operator::of(&front);
+    let gateway = for_many_clients(&upstream).policy("api", "10/h", "").start();
+    let operator = Operator::of(&gateway);
     for (query, status, expected) in [
         ("buckets=0", 400, "buckets: expected a whole number from 1 to 1000, not 0"),
         ("buckets=1001", 400, "buckets: expected a whole number from 1 to 1000, not 1001"),
@@ -135,9 +134,9 @@ fn mistakes_in_a_query_are_named() {
 #[test]
 fn bars_are_drawn_in_a_terminal_and_in_a_picture() {
     let upstream = Upstream::simple();
-    let front = after_seven_requests(&upstream, "");
-    let (operator, place) = (Operator::of(&front), Place::new());
-    let file = place.path("density.svg");
+    let gateway = after_seven_requests(&upstream, "");
+    let (operator, directory) = (Operator::of(&gateway), Directory::new());
+    let file = directory.file("density.svg");
     let text = operator.run(&["inspect", CLIENT, "--density", "--svg", file.to_str().unwrap()]);
     for expected in [
         "ip:10.0.0.1\n",

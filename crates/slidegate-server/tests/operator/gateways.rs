@@ -2,15 +2,16 @@
 
 use std::time::{Duration, Instant};
 
-use slidegate_testbed::{ManualTime, RedisServer};
+use slidegate_testbed::{
+    CommandCounts, Gateway, GatewayOptions, ManualTime, RedisServer, Upstream, wait_until,
+};
 
-use crate::support::{Front, Setup, Upstream, wait_until};
 use crate::terminal::{Operator, for_many_clients, passes, passing_at};
 
 const CLIENT: &str = "10.0.0.1";
 const IDENTITY: &str = "ip:10.0.0.1";
 
-fn on_redis(upstream: &Upstream, redis: &RedisServer) -> Setup {
+fn on_redis(upstream: &Upstream, redis: &RedisServer) -> GatewayOptions {
     let store = format!("[store]\nkind = \"redis\"\nurl = {:?}\ndeadline = \"2s\"", redis.url());
     for_many_clients(upstream).tables(&store)
 }
@@ -44,7 +45,7 @@ fn an_override_given_to_one_gateway_holds_at_the_other_within_a_second() {
     assert!(passes(&two, CLIENT), "at once where it was given");
     soon("the lift at the first", began, || passes(&one, CLIENT));
 
-    let small = |front: &Front| passing_at(front, "/small", CLIENT, 9);
+    let small = |gateway: &Gateway| passing_at(gateway, "/small", CLIENT, 9);
     assert_eq!(small(&one) + small(&two), 2);
     here.run(&["grant", IDENTITY, "3", "--policy", "small", "--for", "1h", "--reason", "a test"]);
     let began = Instant::now();
@@ -127,10 +128,13 @@ fn while_redis_is_gone_overrides_stay_and_new_ones_are_refused_until_it_is_back(
     let operator = Operator::of(&two);
     wait_until("it to be noticed", || operator.json(&["overrides"])["stale"] == true);
     assert!(operator.run(&["overrides"]).contains("Redis cannot be read"));
-    wait_until("the log", || two.output().contains("cannot read overrides from Redis"));
-    for front in [&one, &two] {
-        assert!(!passes(front, CLIENT), "what was last known holds");
-        assert!(passes(front, "10.0.0.2"), "and nothing else");
+    let logged = |gateway: &Gateway, text: &str| gateway.output().matches(text).count();
+    let lost =
+        "cannot exchange with other gateways through Redis; overrides last read stay in force";
+    wait_until("the log", || logged(&two, lost) > 0);
+    for gateway in [&one, &two] {
+        assert!(!passes(gateway, CLIENT), "what was last known holds");
+        assert!(passes(gateway, "10.0.0.2"), "and nothing else");
     }
     let ban = "{\"for\":\"1h\",\"reason\":\"a test\"}";
     let (status, problem) = operator.ask("POST", "/v1/accounts/ip:10.0.0.2/ban", ban);
@@ -153,11 +157,34 @@ fn while_redis_is_gone_overrides_stay_and_new_ones_are_refused_until_it_is_back(
     redis.restart();
     wait_until("it to be read again", || operator.json(&["overrides"])["stale"].is_null());
     wait_until("the late one to know", || !passes(&late, CLIENT));
-    for front in [&one, &two] {
-        assert!(!passes(front, CLIENT), "Redis has kept it");
+    for gateway in [&one, &two] {
+        assert!(!passes(gateway, CLIENT), "Redis has kept it");
     }
     operator.run(&["ban", "10.0.0.2", "--for", "1h", "--reason", "again"]);
     wait_until("the new one at the first", || !passes(&one, "10.0.0.2"));
+    let back = "exchanging with other gateways through Redis again";
+    assert_eq!(
+        (logged(&two, lost), logged(&two, back)),
+        (1, 1),
+        "one outage, for all that is shared"
+    );
+}
+
+#[test]
+fn an_idle_gateway_makes_four_calls_a_second() {
+    let (redis, upstream) = (RedisServer::start(), Upstream::simple());
+    let gateway = on_redis(&upstream, &redis).policy("api", "9/h", "").start();
+    let (before, began) = (CommandCounts::of([&redis]), Instant::now());
+    std::thread::sleep(Duration::from_secs(5));
+    let (counts, took) = (CommandCounts::of([&redis]).since(&before), began.elapsed());
+    // INFO, every ten seconds, is not among them.
+    let commands = ["eval", "evalsha", "script|load", "ping"];
+    let calls: u64 = commands.map(|command| counts.calls(command)).iter().sum();
+    println!("{calls} calls in {took:?}: {counts:?}");
+    assert!(counts.calls("hset") >= 2, "a heartbeat is among them: {counts:?}");
+    let most = took.as_millis().div_ceil(250) as u64 + 1;
+    assert!((1..=most).contains(&calls), "{calls} calls in {took:?}: {counts:?}");
+    drop(gateway);
 }
 
 #[test]
@@ -166,9 +193,9 @@ fn a_gateway_that_is_started_again_has_the_overrides_before_its_first_request() 
     let setup = on_redis(&upstream, &redis).policy("api", "1000/h", "");
     let first = setup.start();
     Operator::of(&first).run(&["ban", IDENTITY, "--for", "1h", "--reason", "a test"]);
-    Operator::of(&first).run(&["reset", "ip:10.0.0.3", "--reason", "on the board for a while"]);
+    Operator::of(&first).run(&["reset", "ip:10.0.0.3", "--reason", "in Redis for a while"]);
     drop(first);
-    let second: Front = setup.start();
+    let second: Gateway = setup.start();
     assert!(!passes(&second, CLIENT));
     assert_eq!(Operator::of(&second).overrides().len(), 1);
 }
@@ -196,7 +223,7 @@ fn overrides_go_by_redis_clock_however_far_off_those_of_the_gateways_are() {
 }
 
 #[test]
-fn a_redis_that_has_forgotten_everything_is_told_the_overrides_again_but_not_the_lifted_ones() {
+fn a_redis_that_has_lost_everything_gets_the_overrides_again_but_not_the_lifted_ones() {
     let (redis, upstream) = (RedisServer::start(), Upstream::simple());
     let setup = on_redis(&upstream, &redis).policy("api", "10000/h", "");
     let (one, two) = (setup.start(), setup.start());
@@ -208,12 +235,13 @@ fn a_redis_that_has_forgotten_everything_is_told_the_overrides_again_but_not_the
     wait_until("the lift at the other", || passes(&two, "10.0.0.2"));
     redis.kill();
     redis.restart();
-    assert_eq!(redis.command(&["EXISTS", "slidegate:shared"]).integer(), 0, "it has forgotten");
-    wait_until("it to be told", || redis.command(&["EXISTS", "slidegate:shared"]).integer() == 1);
+    let key = "slidegate:shared:{gateways}:entries";
+    assert_eq!(redis.command(&["EXISTS", key]).integer(), 0, "it has forgotten");
+    wait_until("it to be told", || redis.command(&["EXISTS", key]).integer() == 1);
     let late = setup.start();
-    for front in [&one, &two, &late] {
-        assert!(!passes(front, CLIENT) && passes(front, "10.0.0.2"));
-        assert_eq!(Operator::of(front).overrides().len(), 1);
+    for gateway in [&one, &two, &late] {
+        assert!(!passes(gateway, CLIENT) && passes(gateway, "10.0.0.2"));
+        assert_eq!(Operator::of(gateway).overrides().len(), 1);
     }
     assert!(Operator::of(&late).run(&["overrides"]).contains("a test"));
 }
@@ -229,10 +257,10 @@ fn gateways_that_do_not_agree_on_a_policy_and_an_evicting_redis_are_degraded() {
     });
     let two = setup("8/h").start();
     let reason = "another gateway on this Redis defines api in another way";
-    for front in [&one, &two] {
-        wait_until("both to say so", || front.admin_page("/readyz").text().contains(reason));
-        assert_eq!(front.metric("slidegate_policy_conflicts", ""), 1.0);
-        let warned = front.output().matches("has a policy of this name").count();
+    for gateway in [&one, &two] {
+        wait_until("both to say so", || gateway.admin_page("/readyz").text().contains(reason));
+        assert_eq!(gateway.metric("slidegate_policy_conflicts", ""), 1.0);
+        let warned = gateway.output().matches("has a policy of this name").count();
         assert_eq!(warned, 1, "once, and not of the policy that is the same");
     }
     let now = Operator::of(&one).run(&["top"]);
@@ -244,10 +272,10 @@ fn gateways_that_do_not_agree_on_a_policy_and_an_evicting_redis_are_degraded() {
     drop(one);
 
     redis.command(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]).expect_ok();
-    let front = setup("5/h").start();
+    let gateway = setup("5/h").start();
     wait_until("the gateway to say so", || {
-        front.admin_page("/readyz").text().contains("maxmemory-policy allkeys-lru")
+        gateway.admin_page("/readyz").text().contains("maxmemory-policy allkeys-lru")
     });
-    assert_eq!(front.metric("slidegate_redis_evicts", ""), 1.0);
-    assert_eq!(front.metric("slidegate_redis_evicted_keys_total", ""), 0.0);
+    assert_eq!(gateway.metric("slidegate_redis_evicts", ""), 1.0);
+    assert_eq!(gateway.metric("slidegate_redis_evicted_keys_total", ""), 0.0);
 }

@@ -12,15 +12,32 @@ mod density;
 mod gateways;
 mod health;
 mod keys;
-mod lives;
 mod names;
 mod now;
 mod overrides;
 mod plan;
 mod requests;
-#[path = "../gateway/support/mod.rs"]
-#[allow(dead_code, unused_imports, reason = "other tests need the rest of it")]
-mod support;
+mod restarts;
 mod terminal;
 mod top;
 mod trail;
+
+use slidegate_testbed::{Gateway, GatewayOptions, Slidegate, SlidegateOptions, Upstream};
+
+/// The program under test.
+const PROGRAM: &str = env!("CARGO_BIN_EXE_slidegate");
+
+/// The program under test, to be started with any arguments.
+fn options() -> SlidegateOptions {
+    Slidegate::options(PROGRAM)
+}
+
+/// The configuration of a gateway in front of one upstream.
+fn configure(upstream: &Upstream) -> GatewayOptions {
+    Gateway::options(PROGRAM).upstream(upstream)
+}
+
+/// A gateway in front of one upstream that limits nothing.
+fn unlimited(upstream: &Upstream) -> Gateway {
+    configure(upstream).start()
+}

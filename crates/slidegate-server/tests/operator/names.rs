@@ -1,6 +1,8 @@
 //! API keys that have names: operators read and write these, not digests.
 
-use crate::support::{Upstream, gateway};
+use slidegate_testbed::Upstream;
+
+use crate::configure;
 use crate::terminal::Operator;
 
 const DIGEST: &str = "a2e3ac06bb3a3d74863f2e5db2e3fcbe";
@@ -8,14 +10,14 @@ const DIGEST: &str = "a2e3ac06bb3a3d74863f2e5db2e3fcbe";
 #[test]
 fn a_key_that_has_a_name_is_shown_and_asked_for_by_it() {
     let upstream = Upstream::simple();
-    let front = gateway(&upstream)
+    let gateway = configure(&upstream)
         .tables("[plans.pro]\nquotas = [\"4/h\"]")
         .tables(&format!("[[api_key]]\nname = \"acme\"\ndigest = {DIGEST:?}\nplan = \"pro\""))
         .policy("api", "", "identity = [\"api-key\", \"ip\"]\nplan = \"pro\"")
         .start();
-    let get = || front.get("/", "X-API-Key: k-123\r\n").status();
+    let get = || gateway.get("/", "X-API-Key: k-123\r\n").status();
     assert_eq!([(); 5].map(|()| get()), [200, 200, 200, 200, 429]);
-    let operator = Operator::of(&front);
+    let operator = Operator::of(&gateway);
     for arguments in [&["accounts"][..], &["accounts", "--sort", "denied"]] {
         let table = operator.run(arguments);
         assert!(table.contains("api-key:acme  api") && !table.contains(DIGEST), "{table}");
@@ -36,10 +38,10 @@ fn a_key_that_has_a_name_is_shown_and_asked_for_by_it() {
 }
 
 #[test]
-fn the_admin_endpoint_is_named_as_it_listens() {
-    let front = gateway(&Upstream::simple()).start();
-    let operator = Operator::of(&front);
-    let (address, port) = (front.admin().to_string(), front.admin().port());
+fn an_admin_endpoint_can_be_given_as_its_listen_address() {
+    let gateway = configure(&Upstream::simple()).start();
+    let operator = Operator::of(&gateway);
+    let (address, port) = (gateway.admin().to_string(), gateway.admin().port());
     let localhost = format!("localhost:{port}");
     for admin in [address, localhost, format!("0.0.0.0:{port}")] {
         let output =

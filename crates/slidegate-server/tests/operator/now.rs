@@ -4,10 +4,10 @@ use std::collections::HashSet;
 use std::time::Instant;
 
 use serde_json::{Value, json};
-use slidegate_testbed::RedisServer;
+use slidegate_testbed::{RedisServer, Upstream, Wire, wait_until};
 
-use crate::support::{Upstream, Wire, front, wait_until};
 use crate::terminal::{Operator, for_many_clients, passing_at};
+use crate::unlimited;
 
 fn now(operator: &Operator) -> Value {
     let (status, now) = operator.ask("GET", "/v1/now", "");
@@ -36,10 +36,10 @@ fn counts_are_those_of_the_traffic_and_outlive_a_reload() {
         .policy("api", "3/h", "match = { path = \"/\" }")
         .policy("trial", "1/h", "shadow = true")
         .policy("banning", "1/h", "ban = { after = \"1/h\", for = \"1h\" }\nmatch.path = \"/b\"");
-    let front = setup.start();
-    let operator = Operator::of(&front);
-    assert_eq!(passing_at(&front, "/", "10.0.0.1", 5), 3);
-    assert_eq!(passing_at(&front, "/b", "10.0.0.2", 4), 1);
+    let gateway = setup.start();
+    let operator = Operator::of(&gateway);
+    assert_eq!(passing_at(&gateway, "/", "10.0.0.1", 5), 3);
+    assert_eq!(passing_at(&gateway, "/b", "10.0.0.2", 4), 1);
     let mut found = Value::Null;
     wait_until("the first step", || {
         found = now(&operator);
@@ -67,14 +67,14 @@ fn counts_are_those_of_the_traffic_and_outlive_a_reload() {
     assert_eq!(found["store"]["capacity"], 1_000_000);
     assert_eq!(found["reload"]["restart_needed"], json!([]));
     let [this] = &found["gateways"].as_array().unwrap()[..] else { panic!("{found}") };
-    assert!(this["name"].as_str().unwrap().ends_with(&format!(":{}", front.pid())), "{this}");
+    assert!(this["name"].as_str().unwrap().ends_with(&format!(":{}", gateway.pid())), "{this}");
     assert_eq!((&this["this"], &this["version"]), (&json!(true), &found["version"]));
     let p99_us = found["decision_time"]["p99_us"].as_array().unwrap();
     let p99_us = p99_us.iter().find_map(Value::as_f64).expect("there were decisions");
     assert!(p99_us > 0.0 && p99_us < 10_000_000.0, "{p99_us}");
 
     let other = setup.timeouts("drain = \"7s\"").policy("late", "9/h", "match.path = \"/late\"");
-    front.reconfigure(&other.text());
+    gateway.reconfigure(&other.text());
     wait_until("the reload", || {
         found = now(&operator);
         found["reload"]["restart_needed"] == json!(["gateway"])
@@ -91,11 +91,15 @@ fn counts_are_those_of_the_traffic_and_outlive_a_reload() {
             assert_eq!(series[list].as_array().unwrap().len(), steps, "{list} of {series}");
         }
     }
-    front.reconfigure("[gateway]\nlisten = 7");
+    gateway.reconfigure("[gateway]\nlisten = 7");
     wait_until("the failure", || now(&operator)["reload"]["failures"] == 1);
-    front.reconfigure(&other.text());
+    gateway.reconfigure(&other.text());
     wait_until("a good reload", || now(&operator)["reload"]["failures"] == 0);
-    assert_eq!(front.metric("slidegate_config_reloads_total", "failed"), 1.0, "the counter stays");
+    assert_eq!(
+        gateway.metric("slidegate_config_reloads_total", "failed"),
+        1.0,
+        "the counter stays"
+    );
 }
 
 #[test]
@@ -143,14 +147,14 @@ fn gateways_on_one_redis_see_each_other_and_say_what_they_do_without_it() {
 #[test]
 fn a_thousand_answers_are_made_once_a_second_and_delay_no_request() {
     let upstream = Upstream::simple();
-    let front = front(&upstream);
-    let mut pages: Vec<Wire> = (0..200).map(|_| Wire::connect(front.admin())).collect();
+    let gateway = unlimited(&upstream);
+    let mut pages: Vec<Wire> = (0..200).map(|_| Wire::connect(gateway.admin())).collect();
     let (began, mut answers) = (Instant::now(), HashSet::new());
     for _ in 0..5 {
         for page in &mut pages {
             page.send("GET /v1/now HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n");
         }
-        assert_eq!(front.status("/"), 200);
+        assert_eq!(gateway.status("/"), 200);
         answers.extend(pages.iter_mut().map(|page| page.response().text()));
     }
     let seconds = began.elapsed().as_secs() as usize;

@@ -1,8 +1,8 @@
 //! What an operator does to accounts, in one process.
 
 use serde_json::json;
+use slidegate_testbed::{Upstream, wait_until};
 
-use crate::support::{Upstream, wait_until};
 use crate::terminal::{Operator, for_many_clients, passes, passing, passing_at};
 
 const CLIENT: &str = "10.0.0.1";
@@ -11,26 +11,26 @@ const IDENTITY: &str = "ip:10.0.0.1";
 #[test]
 fn a_reset_forgets_what_was_spent_under_one_policy_or_under_all() {
     let upstream = Upstream::simple();
-    let front = for_many_clients(&upstream)
+    let gateway = for_many_clients(&upstream)
         .policy("api", "3/h", "")
         .policy("login", "2/h", "match = { path = \"/login\" }")
         .start();
-    let operator = Operator::of(&front);
-    assert_eq!(passing_at(&front, "/login", CLIENT, 5), 2);
-    assert_eq!(passing(&front, CLIENT, 5), 1);
+    let operator = Operator::of(&gateway);
+    assert_eq!(passing_at(&gateway, "/login", CLIENT, 5), 2);
+    assert_eq!(passing(&gateway, CLIENT, 5), 1);
     operator.run(&["reset", IDENTITY, "--policy", "login", "--reason", "a test"]);
-    assert_eq!(passing_at(&front, "/login", CLIENT, 5), 0, "the other policy still denies");
+    assert_eq!(passing_at(&gateway, "/login", CLIENT, 5), 0, "the other policy still denies");
     let said = operator.run(&["reset", IDENTITY, "--reason", "a test"]);
     assert_eq!(said, "reset ip:10.0.0.1 under api; it had spent nothing under login\n");
-    assert_eq!(passing_at(&front, "/login", CLIENT, 5), 2);
-    assert_eq!(passing(&front, "10.0.0.2", 5), 3, "others are others");
+    assert_eq!(passing_at(&gateway, "/login", CLIENT, 5), 2);
+    assert_eq!(passing(&gateway, "10.0.0.2", 5), 3, "others are others");
 }
 
 #[test]
 fn a_reset_of_an_identity_with_nothing_spent_says_so() {
     let upstream = Upstream::simple();
     let plans = "[plans.free]\nquotas = \"5/min\"\n[plans.pro]\nquotas = \"50/h\"\n";
-    let front = for_many_clients(&upstream)
+    let gateway = for_many_clients(&upstream)
         .policy(
             "api",
             "3/h",
@@ -43,7 +43,7 @@ fn a_reset_of_an_identity_with_nothing_spent_says_so() {
             "match = { path = \"/plans\" }\nplan = { header = \"x-plan\", default = \"free\" }",
         )
         .start();
-    let operator = Operator::of(&front);
+    let operator = Operator::of(&gateway);
     let reset = || operator.run(&["reset", IDENTITY, "--reason", "a test"]);
     let nothing = "nothing to reset: ip:10.0.0.1 has spent nothing under api, plans\n";
     assert_eq!(reset(), nothing, "never seen");
@@ -54,14 +54,14 @@ fn a_reset_of_an_identity_with_nothing_spent_says_so() {
 
     // A window of a plan that is not the default.
     let pro = "X-Forwarded-For: 10.0.0.1\r\nX-Plan: pro\r\n";
-    assert_eq!(front.get("/plans", pro).status(), 200);
+    assert_eq!(gateway.get("/plans", pro).status(), 200);
     let told = operator.json(&["reset", IDENTITY, "--reason", "a test"]);
     assert_eq!(told["nothing_spent"], json!(["api"]), "{told}");
     assert_eq!(reset(), nothing);
 
-    assert_eq!(passing_at(&front, "/api", CLIENT, 4), 3);
+    assert_eq!(passing_at(&gateway, "/api", CLIENT, 4), 3);
     assert!(
-        front
+        gateway
             .get("/api", "X-Forwarded-For: 10.0.0.1\r\n")
             .text()
             .contains("#abnormal-usage-detected")
@@ -75,31 +75,31 @@ fn a_reset_of_an_identity_with_nothing_spent_says_so() {
 #[test]
 fn a_grant_is_so_many_units_more_until_its_time_and_a_second_takes_its_place() {
     let upstream = Upstream::simple();
-    let front = for_many_clients(&upstream).policy("api", "2/h", "").start();
-    let operator = Operator::of(&front);
-    assert_eq!(passing(&front, CLIENT, 5), 2);
+    let gateway = for_many_clients(&upstream).policy("api", "2/h", "").start();
+    let operator = Operator::of(&gateway);
+    assert_eq!(passing(&gateway, CLIENT, 5), 2);
     operator.run(&["grant", IDENTITY, "3", "--for", "1h", "--reason", "a test"]);
-    assert_eq!(passing(&front, CLIENT, 5), 3);
+    assert_eq!(passing(&gateway, CLIENT, 5), 3);
     let said = operator.run(&["grant", IDENTITY, "4", "--for", "1h", "--reason", "a test"]);
     assert!(said.contains("in place of the one of 3 units until "), "{said}");
-    assert_eq!(passing(&front, CLIENT, 5), 1, "four in place of three");
-    assert_eq!(passing(&front, "10.0.0.2", 5), 2, "others are others");
+    assert_eq!(passing(&gateway, CLIENT, 5), 1, "four in place of three");
+    assert_eq!(passing(&gateway, "10.0.0.2", 5), 2, "others are others");
     let found = operator.json(&["inspect", IDENTITY]);
     assert_eq!(found["accounts"][0]["quotas"][0]["granted"], 4);
 
     let other = "ip:10.0.0.3";
     operator.run(&["grant", other, "1000", "--for", "1s", "--reason", "a test"]);
-    wait_until("its end", || !passes(&front, "10.0.0.3"));
+    wait_until("its end", || !passes(&gateway, "10.0.0.3"));
 }
 
 #[test]
 fn a_grant_asks_which_of_several_quotas_it_raises() {
     let upstream = Upstream::simple();
-    let front = for_many_clients(&upstream)
+    let gateway = for_many_clients(&upstream)
         .policy("api", "2/h", "")
         .policy("daily", "5/day", "match = { path = \"/daily\" }")
         .start();
-    let operator = Operator::of(&front);
+    let operator = Operator::of(&gateway);
     let grant = |units, more: &[&'static str]| {
         [&["grant", IDENTITY, units, "--for", "1h", "--reason", "a test"], more].concat()
     };
@@ -120,7 +120,7 @@ fn a_grant_asks_which_of_several_quotas_it_raises() {
     };
     let shown = quotas().map(|quota| (quota["quota"].clone(), quota["granted"].clone()));
     assert_eq!(shown, [(json!("3/h"), json!(1)), (json!("8/day"), json!(3))]);
-    assert_eq!(passing(&front, CLIENT, 9), 3, "the hour has what was granted to it alone");
+    assert_eq!(passing(&gateway, CLIENT, 9), 3, "the hour has what was granted to it alone");
     let inspected = operator.run(&["inspect", IDENTITY]);
     assert!(inspected.contains("3 of 8/day granted"), "{inspected}");
 
@@ -136,19 +136,19 @@ fn a_grant_asks_which_of_several_quotas_it_raises() {
 }
 
 #[test]
-fn the_exempt_pass_uncounted_and_the_banned_do_not_until_it_is_over() {
+fn exempt_identities_pass_uncounted_and_banned_ones_are_refused_until_it_is_over() {
     let upstream = Upstream::simple();
-    let front = for_many_clients(&upstream).policy("api", "2/h", "").start();
-    let operator = Operator::of(&front);
+    let gateway = for_many_clients(&upstream).policy("api", "2/h", "").start();
+    let operator = Operator::of(&gateway);
     operator.run(&["exempt", IDENTITY, "--for", "1h", "--reason", "a load test"]);
-    assert_eq!(passing(&front, CLIENT, 20), 20);
+    assert_eq!(passing(&gateway, CLIENT, 20), 20);
     let said = operator.run(&["ban", IDENTITY, "--for", "1h", "--reason", "too much"]);
     assert!(said.contains("also in force: ip:10.0.0.1 is exempt under every policy"), "{said}");
-    let answer = front.get("/", "X-Forwarded-For: 10.0.0.1\r\n");
+    let answer = gateway.get("/", "X-Forwarded-For: 10.0.0.1\r\n");
     assert_eq!(answer.problem(), 403);
     let wait: u64 = answer.value("retry-after").unwrap().parse().unwrap();
     assert!((3000..=3600).contains(&wait), "{wait}");
-    assert!(passes(&front, "10.0.0.2"), "others are others");
+    assert!(passes(&gateway, "10.0.0.2"), "others are others");
 
     let ids = operator.overrides();
     assert_eq!(ids.len(), 2);
@@ -159,24 +159,24 @@ fn the_exempt_pass_uncounted_and_the_banned_do_not_until_it_is_over() {
         "{lifted}"
     );
     assert_eq!(operator.overrides(), [""; 0]);
-    assert_eq!(passing(&front, CLIENT, 5), 2, "nothing was counted meanwhile");
+    assert_eq!(passing(&gateway, CLIENT, 5), 2, "nothing was counted meanwhile");
 
     operator.run(&["ban", "10.0.0.9", "--for", "5s", "--reason", "for a moment"]);
-    assert!(!passes(&front, "10.0.0.9"));
-    wait_until("its end", || passes(&front, "10.0.0.9"));
+    assert!(!passes(&gateway, "10.0.0.9"));
+    wait_until("its end", || passes(&gateway, "10.0.0.9"));
     assert_eq!(operator.overrides(), [""; 0], "what is over is in force no more");
 }
 
 #[test]
 fn networks_policies_and_instants_can_be_named() {
     let upstream = Upstream::simple();
-    let front = for_many_clients(&upstream)
+    let gateway = for_many_clients(&upstream)
         .policy("api", "1000/h", "")
         .policy("login", "1000/h", "match = { path = \"/login\" }")
         .start();
-    let operator = Operator::of(&front);
+    let operator = Operator::of(&gateway);
     operator.run(&["ban", "10.7.0.0/16", "--for", "1h", "--reason", "a test"]);
-    assert!(!passes(&front, "10.7.3.4") && passes(&front, "10.8.3.4"));
+    assert!(!passes(&gateway, "10.7.3.4") && passes(&gateway, "10.8.3.4"));
     let found = operator.json(&["inspect", "10.7.3.4"]);
     assert_eq!(found["overrides"][0]["identity"], "ip:10.7.0.0/16");
     for arguments in [
@@ -196,9 +196,9 @@ fn networks_policies_and_instants_can_be_named() {
     let taken = operator.json(&arguments);
     assert_eq!(taken["override"]["until"], format!("{far}-01-01T00:00:00.000Z"));
     assert_eq!(taken["override"]["policy"], "login");
-    assert_eq!(passing_at(&front, "/login", CLIENT, 1), 0);
-    assert!(passes(&front, CLIENT), "the other policy does not know of it");
+    assert_eq!(passing_at(&gateway, "/login", CLIENT, 1), 0);
+    assert!(passes(&gateway, CLIENT), "the other policy does not know of it");
     let reset = operator.run(&["reset", IDENTITY, "--reason", "a test"]);
     assert!(reset.starts_with("reset ip:10.0.0.1"), "{reset}");
-    assert_eq!(passing_at(&front, "/login", CLIENT, 1), 0, "a reset lifts no override");
+    assert_eq!(passing_at(&gateway, "/login", CLIENT, 1), 0, "a reset lifts no override");
 }

@@ -5,12 +5,12 @@ use std::path::Path;
 use std::process::Command;
 
 use serde_json::{Value, json};
-use slidegate_testbed::RedisServer;
+use slidegate_testbed::{Directory, Gateway, GatewayOptions, RedisServer, Upstream, wait_until};
 
-use crate::support::{Front, Place, Setup, Upstream, options, wait_until};
+use crate::options;
 use crate::terminal::{Operator, errors, for_many_clients, passing, passing_at};
 
-fn before(upstream: &Upstream) -> Setup {
+fn before(upstream: &Upstream) -> GatewayOptions {
     for_many_clients(upstream)
         .key("user_header", "\"x-user-id\"")
         .policy("api", "10/min", "")
@@ -20,7 +20,7 @@ fn before(upstream: &Upstream) -> Setup {
         .policy("paid", "", "plan = \"free\"\nidentity = [\"user\", \"ip\"]")
 }
 
-fn after(upstream: &Upstream) -> Setup {
+fn after(upstream: &Upstream) -> GatewayOptions {
     for_many_clients(upstream)
         .key("user_header", "\"x-user-id\"")
         .policy("api", "6/min", "")
@@ -53,10 +53,10 @@ const HISTORY: [&str; 6] = [
 ];
 
 /// The new configuration, written beside the one in force.
-fn write_new(front: &Front, upstream: &Upstream) -> String {
+fn write_new(gateway: &Gateway, upstream: &Upstream) -> String {
     let text = after(upstream).text();
     let text = text.replace("\"x-forwarded-for\"", "\"peer\"\nignore_case = false");
-    let file = front.directory().join("planned.toml");
+    let file = gateway.directory().join("planned.toml");
     fs::write(&file, text).unwrap();
     file.to_str().unwrap().to_owned()
 }
@@ -69,13 +69,13 @@ fn lines(plan: &Value, member: &str) -> Vec<String> {
 #[test]
 fn a_plan_says_what_the_reload_and_its_log_do() {
     let upstream = Upstream::simple();
-    let front = before(&upstream).start();
-    let operator = Operator::of(&front);
-    assert_eq!(passing(&front, "10.0.0.1", 8), 8);
-    assert_eq!(passing(&front, "10.0.0.2", 12), 10);
-    assert_eq!(passing(&front, "10.0.0.3", 5), 5);
-    assert_eq!(passing_at(&front, "/login", "10.0.0.4", 8), 8);
-    let file = write_new(&front, &upstream);
+    let gateway = before(&upstream).start();
+    let operator = Operator::of(&gateway);
+    assert_eq!(passing(&gateway, "10.0.0.1", 8), 8);
+    assert_eq!(passing(&gateway, "10.0.0.2", 12), 10);
+    assert_eq!(passing(&gateway, "10.0.0.3", 5), 5);
+    assert_eq!(passing_at(&gateway, "/login", "10.0.0.4", 8), 8);
+    let file = write_new(&gateway, &upstream);
 
     let plan = operator.json(&["plan", "--config", &file]);
     assert_eq!(lines(&plan, "changes"), CHANGES);
@@ -105,14 +105,14 @@ fn a_plan_says_what_the_reload_and_its_log_do() {
     }
     assert!(text.contains("\nover the new quotas: 3 of "), "{text}");
 
-    assert_eq!(passing(&front, "10.0.0.1", 4), 2, "nothing has changed");
-    assert!(!front.output().contains("reloaded"), "{}", front.output());
-    front.reconfigure(&fs::read_to_string(&file).unwrap());
-    front.signal("HUP");
+    assert_eq!(passing(&gateway, "10.0.0.1", 4), 2, "nothing has changed");
+    assert!(!gateway.output().contains("reloaded"), "{}", gateway.output());
+    gateway.reconfigure(&fs::read_to_string(&file).unwrap());
+    gateway.signal("HUP");
     let last =
         "reloaded: over the new quota: ip:10.0.0.4 under api: 8 spent, 6/min allowed, 10 before";
-    wait_until("the log of the accounts", || front.output().contains(last));
-    let log = front.output();
+    wait_until("the log of the accounts", || gateway.output().contains(last));
+    let log = gateway.output();
     for line in CHANGES.iter().chain(&HISTORY) {
         assert!(log.contains(&format!("reloaded: {line}")), "{line}: {log}");
     }
@@ -134,16 +134,16 @@ fn a_plan_of_plans_goes_by_that_of_the_key_and_by_grants() {
         let api = "identity = \"api-key\"\nplan = \"free\"";
         for_many_clients(&upstream).tables(&free).tables(&keys.concat()).policy("api", "", api)
     };
-    let front = setup("pro").start();
-    let operator = Operator::of(&front);
+    let gateway = setup("pro").start();
+    let operator = Operator::of(&gateway);
     for key in ["one", "two"] {
-        let mut wire = front.wire();
+        let mut wire = gateway.wire();
         let header = format!("X-API-Key: k-{key}\r\n");
         assert!((0..12).all(|_| wire.get("/", &header).status() == 200));
     }
     operator.run(&["grant", "api-key:two", "10", "--for", "1h", "--reason", "a test"]);
     let text = setup("pro").text().replace("plan = \"pro\"", "plan = \"free\"");
-    let file = front.directory().join("new.toml");
+    let file = gateway.directory().join("new.toml");
     fs::write(&file, &text).unwrap();
     let plan = operator.json(&["plan", "--config", file.to_str().unwrap()]);
     assert_eq!(lines(&plan, "changes"), ["API keys with another plan: 2"]);
@@ -153,11 +153,11 @@ fn a_plan_of_plans_goes_by_that_of_the_key_and_by_grants() {
     assert_eq!((&one["spent"], &one["units"]), (&12.into(), &4.into()));
     let said = operator.run(&["plan", "--config", file.to_str().unwrap()]);
     assert!(said.contains("api-key:one under api, plan free: 12 spent, 4/min allowed"), "{said}");
-    assert!(!said.contains("k-one") && !front.output().contains("k-one"), "{said}");
+    assert!(!said.contains("k-one") && !gateway.output().contains("k-one"), "{said}");
 }
 
 #[test]
-fn a_key_replaced_under_its_name_is_told_by_plan_and_log() {
+fn a_key_replaced_under_its_name_is_reported_by_plan_and_log() {
     let upstream = Upstream::simple();
     let setup = |secret: &str| {
         let keys = ["acme", "globex"].map(|name| {
@@ -167,20 +167,20 @@ fn a_key_replaced_under_its_name_is_told_by_plan_and_log() {
         let plan = "[plans.pro]\nquotas = \"20/min\"";
         for_many_clients(&upstream).tables(plan).tables(&keys.concat()).policy("api", "", api)
     };
-    let front = setup("hunter1").start();
-    let operator = Operator::of(&front);
+    let gateway = setup("hunter1").start();
+    let operator = Operator::of(&gateway);
     let text = setup("hunter1").text().replace("hunter1-globex", "hunter2-globex");
-    let file = front.directory().join("new.toml");
+    let file = gateway.directory().join("new.toml");
     fs::write(&file, &text).unwrap();
     let plan = operator.json(&["plan", "--config", file.to_str().unwrap()]);
     assert_eq!(lines(&plan, "changes"), ["API keys added: 1", "API keys removed: 1"]);
     let anew = "API keys with their old name and a new digest: globex: their accounts, bans and \
                 grants start anew";
     assert_eq!(lines(&plan, "history"), [anew]);
-    front.reconfigure(&text);
-    front.signal("HUP");
-    wait_until("the log", || front.output().contains(&format!("reloaded: {anew}")));
-    assert!(!front.output().contains("hunter"), "{}", front.output());
+    gateway.reconfigure(&text);
+    gateway.signal("HUP");
+    wait_until("the log", || gateway.output().contains(&format!("reloaded: {anew}")));
+    assert!(!gateway.output().contains("hunter"), "{}", gateway.output());
 }
 
 #[test]
@@ -190,11 +190,11 @@ fn accounts_in_redis_are_read_there_and_leases_end_with_theirs() {
     let setup = |quota: &str, keys: &str| {
         for_many_clients(&upstream).tables(&store).policy("api", quota, keys)
     };
-    let front = setup("10/min", "").start();
-    let operator = Operator::of(&front);
-    assert_eq!(passing(&front, "10.0.0.1", 9), 9);
+    let gateway = setup("10/min", "").start();
+    let operator = Operator::of(&gateway);
+    assert_eq!(passing(&gateway, "10.0.0.1", 9), 9);
     let plan = |text: String| {
-        let file = front.directory().join("planned.toml");
+        let file = gateway.directory().join("planned.toml");
         fs::write(&file, text).unwrap();
         operator.json(&["plan", "--config", file.to_str().unwrap()])
     };
@@ -211,11 +211,11 @@ fn accounts_in_redis_are_read_there_and_leases_end_with_theirs() {
 }
 
 #[test]
-fn a_bad_file_is_told_as_by_check_and_changes_nothing() {
-    let (upstream, place) = (Upstream::simple(), Place::new());
-    let front = before(&upstream).start();
-    let operator = Operator::of(&front);
-    let file = place.path("bad.toml");
+fn a_bad_file_is_reported_as_by_check_and_changes_nothing() {
+    let (upstream, directory) = (Upstream::simple(), Directory::new());
+    let gateway = before(&upstream).start();
+    let operator = Operator::of(&gateway);
+    let file = directory.file("bad.toml");
     let secret = "[decisions]\nlisten = \"127.0.0.1:0\"\ntoken = [\"hunter2\"]";
     let bad = before(&upstream).tables(secret).text().replace("10/min", "10/fortnight");
     fs::write(&file, bad.replace("[admin]", "[admn]\nx = 1\n[admin]")).unwrap();
@@ -224,16 +224,16 @@ fn a_bad_file_is_told_as_by_check_and_changes_nothing() {
     let check = operator.command(&["check", path]).output().unwrap();
     assert_eq!(said, errors(&check), "the same words");
     assert!(said.starts_with("slidegate: 3 problems:\n") && said.contains("admn"), "{said}");
-    assert!(!said.contains("hunter2") && !front.output().contains("hunter2"), "{said}");
-    assert_eq!(passing(&front, "10.0.0.1", 12), 10);
-    assert_eq!(front.metric("slidegate_config_reloads_total", "failed"), 0.0);
+    assert!(!said.contains("hunter2") && !gateway.output().contains("hunter2"), "{said}");
+    assert_eq!(passing(&gateway, "10.0.0.1", 12), 10);
+    assert_eq!(gateway.metric("slidegate_config_reloads_total", "failed"), 0.0);
 
     let good = before(&upstream).text();
     let said = operator.run_with(&good, &["plan", "--config", "-"]);
     assert_eq!(said, "no change of policies\n");
     let said = operator.run_with(&good, &["plan", "--config", "-"]);
     assert!(!said.contains("restart"), "{said}");
-    let said = operator.fail(&["plan", "--config", place.path("absent").to_str().unwrap()]);
+    let said = operator.fail(&["plan", "--config", directory.file("absent").to_str().unwrap()]);
     assert!(said.contains("absent: cannot be read: No such file"), "{said}");
     for (body, status, expected) in [
         ("[]", 400, "expected an object, not a list"),
@@ -251,17 +251,17 @@ fn a_bad_file_is_told_as_by_check_and_changes_nothing() {
 #[test]
 fn a_plan_needs_the_token_and_goes_by_the_servers_environment_and_files() {
     let upstream = Upstream::simple();
-    let place = Place::new();
+    let directory = Directory::new();
     let setup = before(&upstream);
     let options = options()
         .variable("SLIDEGATE_ADMIN_TOKEN", "hunter2")
         .variable("RATE_LIMIT_POLICY", "api")
         .variable("RATE_LIMIT_MAX", "7");
-    let front = setup.start_with(options);
-    let operator = Operator::of(&front);
+    let gateway = setup.start_with(options);
+    let operator = Operator::of(&gateway);
     // The keys are where the server's own file is, and nowhere else.
-    fs::write(front.directory().join("keys.csv"), "key,plan\nhunter3,free\n").unwrap();
-    let file = place.path("new.toml");
+    fs::write(gateway.directory().join("keys.csv"), "key,plan\nhunter3,free\n").unwrap();
+    let file = directory.file("new.toml");
     let text = format!("keys_file = \"keys.csv\"\n{}", setup.text().replace("10/min", "99/min"));
     fs::write(&file, text).unwrap();
     let run = |token: &str| {
@@ -278,13 +278,13 @@ fn a_plan_needs_the_token_and_goes_by_the_servers_environment_and_files() {
 }
 
 #[test]
-fn without_a_token_a_plan_tells_nothing_of_other_files() {
-    let (upstream, place) = (Upstream::simple(), Place::new());
-    let in_force = place.path("keys.csv");
+fn without_a_token_a_plan_reveals_nothing_of_other_files() {
+    let (upstream, directory) = (Upstream::simple(), Directory::new());
+    let in_force = directory.file("keys.csv");
     let before = |keys: &Path| format!("keys_file = {keys:?}\n{}", before(&upstream).text());
     fs::write(&in_force, "key,plan\nhunter2,free\n").unwrap();
-    let front = Front::of(options().configuration(&before(&in_force)).start());
-    let operator = Operator::of(&front);
+    let gateway = Gateway::from(options().configuration(&before(&in_force)).start());
+    let operator = Operator::of(&gateway);
     let plan = |text: &str| {
         let (status, answer) =
             operator.ask("POST", "/v1/plan", &json!({ "config": text }).to_string());
@@ -294,11 +294,11 @@ fn without_a_token_a_plan_tells_nothing_of_other_files() {
     assert_eq!(status, 200, "{answer}");
 
     // The same of what is there and what is not, and a pipe holds nothing up.
-    let secret = place.path("secret.csv");
+    let secret = directory.file("secret.csv");
     fs::write(&secret, "key,plan\nhunter2,hunter3\n").unwrap();
-    let pipe = place.path("pipe.csv");
+    let pipe = directory.file("pipe.csv");
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
-    for path in [&secret, &pipe, &place.path("absent.csv")] {
+    for path in [&secret, &pipe, &directory.file("absent.csv")] {
         let (status, answer) = plan(&before(path));
         assert_eq!(status, 400, "{answer}");
         assert!(answer.contains("the file is not read: without admin.token"), "{answer}");

@@ -1,20 +1,21 @@
 //! Requests that are wrong, come from the wrong people or to the wrong endpoint.
 
 use serde_json::Value;
+use slidegate_testbed::{Gateway, Upstream, Wire};
 
-use crate::support::{Front, Upstream, gateway, options};
 use crate::terminal::Operator;
+use crate::{configure, options};
 
 const BAN: &str = "/v1/accounts/ip:10.0.0.1/ban";
 
-fn front() -> Front {
-    gateway(&Upstream::simple()).policy("api", "10/h", "").start()
+fn start() -> Gateway {
+    configure(&Upstream::simple()).policy("api", "10/h", "").start()
 }
 
 #[test]
 fn what_is_wrong_with_a_request_is_named_with_its_value() {
-    let front = front();
-    let operator = Operator::of(&front);
+    let gateway = start();
+    let operator = Operator::of(&gateway);
     let long = format!("{{\"for\":\"1h\",\"reason\":\"{}\"}}", "x".repeat(201));
     let grant = "/v1/accounts/ip:10.0.0.1/grant";
     for (method, path, body, status, expected) in [
@@ -221,8 +222,8 @@ fn what_is_wrong_with_a_request_is_named_with_its_value() {
 }
 
 #[test]
-fn the_first_page_tells_what_there_is() {
-    let page = front().admin_page("/").text();
+fn an_index_page_lists_every_route() {
+    let page = start().admin_page("/").text();
     for route in [
         "/v1/accounts?sort=",
         "/v1/accounts/IDENTITY/ban",
@@ -238,8 +239,8 @@ fn the_first_page_tells_what_there_is() {
 
 #[test]
 fn a_body_is_json_and_not_too_long() {
-    let front = front();
-    let operator = Operator::of(&front);
+    let gateway = start();
+    let operator = Operator::of(&gateway);
     let plain = format!("POST {BAN} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{{}}");
     let (status, problem) = operator.send(&plain);
     assert_eq!(status, 415, "{problem}");
@@ -249,7 +250,7 @@ fn a_body_is_json_and_not_too_long() {
 }
 
 #[test]
-fn without_the_token_nothing_is_told_or_done() {
+fn without_the_token_nothing_is_shown_or_done() {
     // A server for every few of them: after ten wrong tokens it does not look at more.
     for requests in GUARDED.chunks(3) {
         check_token(requests);
@@ -274,8 +275,8 @@ const GUARDED: [(&str, &str); 12] = [
 fn check_token(requests: &[(&str, &str)]) {
     let options = options().variable("SLIDEGATE_ADMIN_TOKEN", "hunter2hunter2");
     let upstream = Upstream::simple();
-    let front = gateway(&upstream).policy("api", "10/h", "").start_with(options);
-    let operator = Operator::of(&front);
+    let gateway = configure(&upstream).policy("api", "10/h", "").start_with(options);
+    let operator = Operator::of(&gateway);
     let body = "{\"reason\":\"x\",\"for\":\"1h\"}";
     let show = |token: &str, method: &str, path: &str| {
         let headers = "Host: slidegate.example\r\nContent-Type: application/json";
@@ -300,17 +301,17 @@ fn check_token(requests: &[(&str, &str)]) {
             );
         }
     }
-    assert_eq!(front.status("/"), 200, "nobody was banned");
+    assert_eq!(gateway.status("/"), 200, "nobody was banned");
     let (status, list) = show("Authorization: Bearer hunter2hunter2\r\n", "GET", "/v1/overrides");
     assert_eq!((status, list["overrides"].as_array().unwrap().len()), (200, 0));
     let (status, taken) =
         show("Authorization: Bearer hunter2hunter2\r\n", "POST", "/v1/accounts/ip:127.0.0.1/ban");
     assert_eq!(status, 200, "{taken}");
-    assert_eq!(front.status("/"), 403);
+    assert_eq!(gateway.status("/"), 403);
 }
 
 #[test]
-fn a_endpoint_that_others_can_reach_needs_a_token() {
+fn an_endpoint_that_others_can_reach_needs_a_token() {
     let text = |listen: &str| {
         format!("[decisions]\nlisten = \"127.0.0.1:0\"\n[admin]\nlisten = {listen:?}\n")
     };
@@ -327,9 +328,9 @@ fn a_endpoint_that_others_can_reach_needs_a_token() {
     let with = options()
         .variable("SLIDEGATE_ADMIN_TOKEN", "hunter2hunter2hunter2")
         .configuration(&text("0.0.0.0:0"));
-    let front = Front::of(with.start());
-    let local = std::net::SocketAddr::from(([127, 0, 0, 1], front.admin().port()));
-    let mut wire = crate::support::Wire::connect(local);
+    let gateway = Gateway::from(with.start());
+    let local = std::net::SocketAddr::from(([127, 0, 0, 1], gateway.admin().port()));
+    let mut wire = Wire::connect(local);
     assert_eq!(wire.get("/v1/overrides", "").status(), 401);
     assert_eq!(
         wire.get("/v1/overrides", "Authorization: Bearer hunter2hunter2hunter2\r\n").status(),
@@ -339,8 +340,8 @@ fn a_endpoint_that_others_can_reach_needs_a_token() {
 
 #[test]
 fn where_there_is_no_token_a_web_page_with_a_name_of_its_own_is_kept_out() {
-    let front = front();
-    let operator = Operator::of(&front);
+    let gateway = start();
+    let operator = Operator::of(&gateway);
     for (host, status) in [
         ("evil.example", 403),
         ("evil.example:9090", 403),
@@ -362,13 +363,13 @@ fn where_there_is_no_token_a_web_page_with_a_name_of_its_own_is_kept_out() {
 #[test]
 fn no_listener_for_clients_has_the_operators_pages() {
     let upstream = Upstream::simple();
-    let front = gateway(&upstream).tables("[decisions]\nlisten = \"127.0.0.1:0\"").start();
+    let gateway = configure(&upstream).tables("[decisions]\nlisten = \"127.0.0.1:0\"").start();
     for path in ["/v1/accounts", "/v1/accounts/ip:127.0.0.1", "/v1/overrides"] {
-        assert_eq!(front.get(path, "").text(), "ok", "that is upstream's");
-        let decisions = front.address("decisions");
-        let mut wire = crate::support::Wire::connect(decisions);
+        assert_eq!(gateway.get(path, "").text(), "ok", "that is upstream's");
+        let decisions = gateway.address("decisions");
+        let mut wire = Wire::connect(decisions);
         wire.send(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n"));
         assert_eq!(wire.response().status(), 404);
     }
-    assert_eq!(upstream.heard().len(), 3);
+    assert_eq!(upstream.received().len(), 3);
 }

@@ -5,8 +5,9 @@ use std::net::SocketAddr;
 use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
+use slidegate_testbed::{Gateway, GatewayOptions, Upstream, Wire};
 
-use crate::support::{Front, Setup, Upstream, Wire, gateway};
+use crate::configure;
 
 /// An operator at a terminal, beside one gateway.
 pub(crate) struct Operator {
@@ -14,31 +15,31 @@ pub(crate) struct Operator {
 }
 
 /// A gateway that believes X-Forwarded-For, so that a test can be many clients.
-pub(crate) fn for_many_clients(upstream: &Upstream) -> Setup {
-    gateway(upstream)
+pub(crate) fn for_many_clients(upstream: &Upstream) -> GatewayOptions {
+    configure(upstream)
         .key("trusted_proxies", "[\"127.0.0.1\"]")
         .key("client_address", "\"x-forwarded-for\"")
 }
 
 /// How many of so many requests of a client pass.
-pub(crate) fn passing(front: &Front, client: &str, requests: usize) -> usize {
-    passing_at(front, "/", client, requests)
+pub(crate) fn passing(gateway: &Gateway, client: &str, requests: usize) -> usize {
+    passing_at(gateway, "/", client, requests)
 }
 
-pub(crate) fn passing_at(front: &Front, path: &str, client: &str, requests: usize) -> usize {
-    let mut wire = front.wire();
+pub(crate) fn passing_at(gateway: &Gateway, path: &str, client: &str, requests: usize) -> usize {
+    let mut wire = gateway.wire();
     let header = format!("X-Forwarded-For: {client}\r\n");
     (0..requests).filter(|_| wire.get(path, &header).status() == 200).count()
 }
 
 /// Whether a single request of a client passes.
-pub(crate) fn passes(front: &Front, client: &str) -> bool {
-    passing(front, client, 1) == 1
+pub(crate) fn passes(gateway: &Gateway, client: &str) -> bool {
+    passing(gateway, client, 1) == 1
 }
 
 impl Operator {
-    pub(crate) fn of(front: &Front) -> Self {
-        Self { admin: front.admin() }
+    pub(crate) fn of(gateway: &Gateway) -> Self {
+        Self { admin: gateway.admin() }
     }
 
     /// A command, ready to run.

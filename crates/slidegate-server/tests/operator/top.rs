@@ -5,7 +5,8 @@ use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use crate::support::{Upstream, wait_until};
+use slidegate_testbed::{Upstream, wait_until};
+
 use crate::terminal::{Operator, for_many_clients, passing};
 
 /// On a terminal of its own, whose keyboard is the standard input.
@@ -22,16 +23,16 @@ fn on_a_terminal(admin: &str) -> Command {
 }
 
 #[test]
-fn it_prints_once_into_a_pipe_and_fills_a_terminal_until_ctrl_c() {
+fn top_prints_once_into_a_pipe_and_fills_a_terminal_until_ctrl_c() {
     let upstream = Upstream::simple();
-    let front = for_many_clients(&upstream).policy("api", "10/h", "").start();
-    let operator = Operator::of(&front);
+    let gateway = for_many_clients(&upstream).policy("api", "10/h", "").start();
+    let operator = Operator::of(&gateway);
     let text = operator.run(&["top"]);
     assert!(text.contains("no decisions yet"), "{text}");
     assert!(text.contains("nearest to a quota: none\n\nmost denied: none\n"), "{text}");
-    assert_eq!(passing(&front, "10.0.0.1", 15), 10);
+    assert_eq!(passing(&gateway, "10.0.0.1", 15), 10);
 
-    let mut child = on_a_terminal(&format!("http://{}", front.admin()))
+    let mut child = on_a_terminal(&format!("http://{}", gateway.admin()))
         .spawn()
         .unwrap_or_else(|error| panic!("script: {error}; apt-get install bsdutils"));
     let mut keyboard = child.stdin.take().unwrap();
@@ -59,7 +60,7 @@ fn it_prints_once_into_a_pipe_and_fills_a_terminal_until_ctrl_c() {
     let json = operator.json(&["top"]);
     assert_eq!(json["policies"][0]["policy"], "api");
 
-    drop(front);
+    drop(gateway);
     wait_until("it to notice", || screens().contains("trying again"));
     keyboard.write_all(b"\x03").unwrap();
     let status = child.wait().unwrap();
@@ -75,7 +76,7 @@ fn it_prints_once_into_a_pipe_and_fills_a_terminal_until_ctrl_c() {
 }
 
 #[test]
-fn what_is_wrong_with_the_command_line_is_said() {
+fn top_reports_an_invalid_command_line() {
     let top = |arguments: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_slidegate"));
         let output = command.arg("top").args(arguments).output().unwrap();

@@ -3,19 +3,19 @@
 use std::fs;
 
 use serde_json::{Value, json};
+use slidegate_testbed::{Directory, Upstream, wait_until};
 
-use crate::support::{Place, Upstream, wait_until};
 use crate::terminal::{Operator, for_many_clients};
 
 #[test]
 fn every_action_is_in_the_audit_trail_with_who_what_whom_and_why() {
-    let (upstream, place) = (Upstream::simple(), Place::new());
-    let file = place.path("audit.jsonl");
-    let front = for_many_clients(&upstream)
+    let (upstream, directory) = (Upstream::simple(), Directory::new());
+    let file = directory.file("audit.jsonl");
+    let gateway = for_many_clients(&upstream)
         .policy("api", "2/h", "")
         .tables(&format!("[audit]\nfile = {file:?}\n[log]\nformat = \"json\""))
         .start();
-    let operator = Operator::of(&front);
+    let operator = Operator::of(&gateway);
     let user = "user:42";
     operator.run(&["reset", user, "--policy", "api", "--reason", "one"]);
     operator.run(&["grant", user, "7", "--quota", "h", "--for", "1h", "--reason", "two"]);
@@ -72,8 +72,8 @@ fn every_action_is_in_the_audit_trail_with_who_what_whom_and_why() {
         (json!("api"), Value::Null, json!(7))
     );
     assert_eq!(told(5, "problem"), "there is no policy \"web\"; there is api");
-    wait_until("the log", || front.output().contains("\"reason\":\"seven\""));
-    let output = front.output();
+    wait_until("the log", || gateway.output().contains("\"reason\":\"seven\""));
+    let output = gateway.output();
     let logged: Vec<Value> = output
         .lines()
         .filter(|line| line.contains("\"target\":\"slidegate::operator\""))
@@ -85,9 +85,9 @@ fn every_action_is_in_the_audit_trail_with_who_what_whom_and_why() {
         }
     }
 
-    let count = |labels: &str| front.metric("slidegate_operator_actions_total", labels);
+    let count = |labels: &str| gateway.metric("slidegate_operator_actions_total", labels);
     assert_eq!(count("action=\"ban\",outcome=\"done\""), 1.0);
     assert_eq!(count("action=\"ban\",outcome=\"refused\""), 1.0);
     assert_eq!(count("outcome=\"done\""), 5.0);
-    assert_eq!(front.metric("slidegate_overrides", ""), 2.0, "three, and one was lifted");
+    assert_eq!(gateway.metric("slidegate_overrides", ""), 2.0, "three, and one was lifted");
 }

@@ -1,21 +1,20 @@
 //! The API service: limits for each endpoint, and internal calls without any.
 
-use slidegate_testbed::RedisServer;
+use slidegate_testbed::{Gateway, Message, RedisServer, Upstream, ledger_keys};
 
 use crate::example::{Example, number, send};
-use crate::support::{Front, Message, Upstream, ledgers};
 
 const LOGIN: &str = "POST /api/v1/auth/login";
 const RESET: &str = "POST /api/v1/auth/password-reset";
 
-fn service() -> (Front, Upstream, RedisServer) {
+fn service() -> (Gateway, Upstream, RedisServer) {
     let (upstream, redis) = (Upstream::simple(), RedisServer::start());
-    let front = Example::load("api-service.toml").start(&upstream, &redis);
-    (front, upstream, redis)
+    let gateway = Example::load("api-service.toml").start(&upstream, &redis);
+    (gateway, upstream, redis)
 }
 
-fn statuses(front: &Front, line: &str, client: &str, count: usize) -> Vec<u16> {
-    let mut wire = front.wire();
+fn statuses(gateway: &Gateway, line: &str, client: &str, count: usize) -> Vec<u16> {
+    let mut wire = gateway.wire();
     (0..count).map(|_| send(&mut wire, line, client, "").status()).collect()
 }
 
@@ -33,50 +32,50 @@ fn assert_code(refused: &Message, longest: u64) {
 
 #[test]
 fn five_logins_a_minute_and_three_password_resets_an_hour() {
-    let (front, upstream, _redis) = service();
+    let (gateway, upstream, _redis) = service();
     for (line, units, longest, policy) in
         [(LOGIN, 5, 61, "login"), (RESET, 3, 3605, "password-reset")]
     {
-        let before = upstream.heard().len();
+        let before = upstream.received().len();
         let expected = [vec![200; units], vec![429; 4]].concat();
-        assert_eq!(statuses(&front, line, "203.0.113.7", units + 4), expected, "{line}");
-        assert_eq!(upstream.heard().len() - before, units);
-        let refused = send(&mut front.wire(), line, "203.0.113.7", "");
+        assert_eq!(statuses(&gateway, line, "203.0.113.7", units + 4), expected, "{line}");
+        assert_eq!(upstream.received().len() - before, units);
+        let refused = send(&mut gateway.wire(), line, "203.0.113.7", "");
         assert_code(&refused, longest);
         assert!(longest < 100 || number(&refused, "retry-after") > 60, "{}", refused.head);
-        let exceeded = front.metric("rate_limit_exceeded_total", &format!("policy=\"{policy}\""));
+        let exceeded = gateway.metric("rate_limit_exceeded_total", &format!("policy=\"{policy}\""));
         assert_eq!(exceeded as usize, 5);
-        assert_eq!(statuses(&front, line, "203.0.113.8", 1), [200], "another address");
+        assert_eq!(statuses(&gateway, line, "203.0.113.8", 1), [200], "another address");
     }
     for detour in ["POST /api/v1/auth/%6cogin", "POST /api/v1//auth/./login"] {
-        assert_eq!(statuses(&front, detour, "203.0.113.7", 1), [429], "{detour}");
+        assert_eq!(statuses(&gateway, detour, "203.0.113.7", 1), [429], "{detour}");
     }
-    assert_eq!(statuses(&front, "GET /api/v1/auth/login", "203.0.113.7", 1), [200], "the form");
+    assert_eq!(statuses(&gateway, "GET /api/v1/auth/login", "203.0.113.7", 1), [200], "the form");
 }
 
 #[test]
 fn internal_calls_are_exempt() {
-    let (front, upstream, redis) = service();
-    assert_eq!(statuses(&front, LOGIN, "10.20.3.4", 30), [200; 30]);
-    assert_eq!(statuses(&front, RESET, "10.20.3.4", 30), [200; 30]);
-    assert_eq!(statuses(&front, "GET /health", "203.0.113.7", 150), [200; 150]);
+    let (gateway, upstream, redis) = service();
+    assert_eq!(statuses(&gateway, LOGIN, "10.20.3.4", 30), [200; 30]);
+    assert_eq!(statuses(&gateway, RESET, "10.20.3.4", 30), [200; 30]);
+    assert_eq!(statuses(&gateway, "GET /health", "203.0.113.7", 150), [200; 150]);
     let internal = "POST /api/v1/internal/jobs/7";
-    assert_eq!(statuses(&front, internal, "203.0.113.7", 150), [200; 150]);
-    assert_eq!(upstream.heard().len(), 360);
-    assert_eq!(ledgers(&redis), [""; 0], "they are not even counted");
-    let answer = send(&mut front.wire(), LOGIN, "10.20.3.4", "");
+    assert_eq!(statuses(&gateway, internal, "203.0.113.7", 150), [200; 150]);
+    assert_eq!(upstream.received().len(), 360);
+    assert_eq!(ledger_keys(&redis), [""; 0], "they are not even counted");
+    let answer = send(&mut gateway.wire(), LOGIN, "10.20.3.4", "");
     assert!(answer.values("x-ratelimit-limit").is_empty(), "{}", answer.head);
     // Who only says so is a client that sends X-Forwarded-For; the proxy adds its address.
-    let forged = statuses(&front, LOGIN, "10.20.3.4, 203.0.113.7", 6);
+    let forged = statuses(&gateway, LOGIN, "10.20.3.4, 203.0.113.7", 6);
     assert_eq!(forged, [200, 200, 200, 200, 200, 429]);
     let detour = "POST /api/v1/internal/../auth/login";
-    assert_eq!(statuses(&front, detour, "203.0.113.7", 1), [429], "it is not internal");
+    assert_eq!(statuses(&gateway, detour, "203.0.113.7", 1), [429], "it is not internal");
 }
 
 #[test]
 fn users_keys_and_addresses_have_an_account_each() {
-    let (front, _upstream, redis) = service();
-    let mut wire = front.wire();
+    let (gateway, _upstream, redis) = service();
+    let mut wire = gateway.wire();
     let mut remaining = |client, headers| {
         let answer = send(&mut wire, "GET /api/v1/items", client, headers);
         assert_eq!((answer.status(), number(&answer, "x-ratelimit-limit")), (200, 100));
@@ -93,7 +92,7 @@ fn users_keys_and_addresses_have_an_account_each() {
     ] {
         assert_eq!(remaining(client, headers), left, "{client} {headers}");
     }
-    let keys = ledgers(&redis);
+    let keys = ledger_keys(&redis);
     let starts = [
         "ratelimit:api-key:",
         "ratelimit:ip:203.0.113.7",
@@ -102,13 +101,16 @@ fn users_keys_and_addresses_have_an_account_each() {
     ];
     assert_eq!(keys.len(), starts.len(), "{keys:?}");
     assert!(keys.iter().zip(starts).all(|(key, start)| key.starts_with(start)), "{keys:?}");
-    assert!(!keys.concat().contains("hunter2") && !front.output().contains("hunter2"), "{keys:?}");
+    assert!(
+        !keys.concat().contains("hunter2") && !gateway.output().contains("hunter2"),
+        "{keys:?}"
+    );
 }
 
 #[test]
-fn the_environment_can_switch_all_limits_off() {
+fn an_environment_variable_switches_all_limits_off() {
     let (upstream, redis) = (Upstream::simple(), RedisServer::start());
     let off = Example::load("api-service.toml").variable("RATE_LIMIT_ENABLED", "false");
-    let front = off.start(&upstream, &redis);
-    assert_eq!(statuses(&front, LOGIN, "203.0.113.7", 20), [200; 20]);
+    let gateway = off.start(&upstream, &redis);
+    assert_eq!(statuses(&gateway, LOGIN, "203.0.113.7", 20), [200; 20]);
 }

@@ -3,9 +3,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use slidegate_testbed::{RedisServer, SlidegateOptions};
+use slidegate_testbed::{Gateway, Message, RedisServer, SlidegateOptions, Upstream, Wire};
 
-use crate::support::{Front, Message, Upstream, Wire, options};
+use crate::options;
 
 /// What the examples give Redis, and what a machine gives it that has a lot else to do. Those who
 /// fail open would otherwise let somebody pass whenever it is late.
@@ -44,7 +44,7 @@ impl Example {
     }
 
     /// A gateway that goes by it.
-    pub(crate) fn start(&self, upstream: &Upstream, redis: &RedisServer) -> Front {
+    pub(crate) fn start(&self, upstream: &Upstream, redis: &RedisServer) -> Gateway {
         let (upstream, redis) = (upstream.url(), redis.url());
         let flags = [
             ["--listen", "127.0.0.1:0"],
@@ -59,7 +59,7 @@ impl Example {
         let variables = self.variables.iter();
         let options =
             variables.fold(options, |options, (name, value)| options.variable(name, value));
-        Front::of(options.start())
+        Gateway::from(options.start())
     }
 }
 

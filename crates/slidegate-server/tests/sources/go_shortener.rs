@@ -4,18 +4,17 @@ use std::sync::Mutex;
 use std::thread;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use slidegate_testbed::RedisServer;
+use slidegate_testbed::{Gateway, Message, RedisServer, Upstream};
 
 use crate::admissions::Admissions;
 use crate::example::{Example, number, send};
-use crate::support::{Front, Message, Upstream};
 
 const USER: &str = "X-User-Id: 42\r\nX-Plan: authenticated\r\n";
 
-fn shortener() -> (Front, Upstream, RedisServer) {
+fn shortener() -> (Gateway, Upstream, RedisServer) {
     let (upstream, redis) = (Upstream::simple(), RedisServer::start());
-    let front = Example::load("go-shortener.toml").start(&upstream, &redis);
-    (front, upstream, redis)
+    let gateway = Example::load("go-shortener.toml").start(&upstream, &redis);
+    (gateway, upstream, redis)
 }
 
 fn now_s() -> u64 {
@@ -28,9 +27,9 @@ fn assert_standing(answer: &Message, limit: u64, remaining: u64) {
 }
 
 #[test]
-fn an_anonymous_address_has_a_hundred_and_is_told_on_the_way_down() {
-    let (front, upstream, redis) = shortener();
-    let (mut wire, began_s) = (front.wire(), now_s());
+fn an_anonymous_address_has_a_hundred_and_headers_count_down() {
+    let (gateway, upstream, redis) = shortener();
+    let (mut wire, began_s) = (gateway.wire(), now_s());
     for remaining in (0..100).rev() {
         let answer = send(&mut wire, "GET /abc", "203.0.113.7", "");
         assert_eq!(answer.status(), 200);
@@ -47,7 +46,7 @@ fn an_anonymous_address_has_a_hundred_and_is_told_on_the_way_down() {
         assert_eq!(refused.value("content-type").as_deref(), Some("text/plain; charset=utf-8"));
         assert_eq!(refused.text(), "Rate limit exceeded\n");
     }
-    assert_eq!(upstream.heard().len(), 100);
+    assert_eq!(upstream.received().len(), 100);
     let key = "ratelimit:203.0.113.7";
     assert_eq!(redis.command(&["TYPE", key]).text(), "zset");
     assert_eq!(redis.command(&["ZCARD", key]).integer(), 100, "denials take others' places");
@@ -55,13 +54,13 @@ fn an_anonymous_address_has_a_hundred_and_is_told_on_the_way_down() {
 
 #[test]
 fn a_user_has_a_thousand_wherever_it_is() {
-    let (front, _upstream, redis) = shortener();
+    let (gateway, _upstream, redis) = shortener();
     let total = Mutex::new(Admissions::default());
     thread::scope(|scope| {
         for thread in 0..4 {
-            let (front, total) = (&front, &total);
+            let (gateway, total) = (&gateway, &total);
             scope.spawn(move || {
-                let (mut wire, mut admissions) = (front.wire(), Admissions::default());
+                let (mut wire, mut admissions) = (gateway.wire(), Admissions::default());
                 for n in 0..280 {
                     let (sent, client) = (Instant::now(), format!("203.0.113.{thread}"));
                     let answer = send(&mut wire, "GET /abc", &client, USER);
@@ -78,15 +77,15 @@ fn a_user_has_a_thousand_wherever_it_is() {
     });
     total.into_inner().unwrap().assert_quota(1000);
     assert_eq!(redis.command(&["TYPE", "ratelimit:user:42"]).text(), "zset");
-    let visitor = send(&mut front.wire(), "GET /abc", "203.0.113.1", "");
+    let visitor = send(&mut gateway.wire(), "GET /abc", "203.0.113.1", "");
     assert_eq!(visitor.status(), 200, "the address has spent nothing");
     assert_standing(&visitor, 100, 99);
 }
 
 #[test]
-fn behind_the_load_balancer_clients_are_told_apart_and_cannot_pretend() {
-    let (front, _upstream, _redis) = shortener();
-    let mut wire = front.wire();
+fn behind_a_load_balancer_clients_are_distinguished_and_cannot_forge_addresses() {
+    let (gateway, _upstream, _redis) = shortener();
+    let mut wire = gateway.wire();
     for (forwarded, remaining) in [
         ("203.0.113.7", 99),
         ("203.0.113.8", 99),
@@ -104,11 +103,11 @@ fn behind_the_load_balancer_clients_are_told_apart_and_cannot_pretend() {
 }
 
 #[test]
-fn what_a_client_says_of_itself_is_believed_of_proxies_only() {
+fn forwarding_headers_count_from_trusted_proxies_only() {
     let (upstream, redis) = (Upstream::simple(), RedisServer::start());
     let example = Example::load("go-shortener.toml").trusting("10.0.0.1");
-    let front = example.start(&upstream, &redis);
-    let mut wire = front.wire();
+    let gateway = example.start(&upstream, &redis);
+    let mut wire = gateway.wire();
     for (n, client) in ["203.0.113.7", "203.0.113.8", "203.0.113.9"].into_iter().enumerate() {
         let answer = send(&mut wire, "GET /abc", client, USER);
         assert_standing(&answer, 100, 99 - n as u64);
@@ -116,9 +115,9 @@ fn what_a_client_says_of_itself_is_believed_of_proxies_only() {
 }
 
 #[test]
-fn who_hammers_is_banned() {
-    let (front, _upstream, _redis) = shortener();
-    let mut wire = front.wire();
+fn a_client_that_hammers_is_banned() {
+    let (gateway, _upstream, _redis) = shortener();
+    let mut wire = gateway.wire();
     let mut banned = None;
     for _ in 0..3000 {
         let answer = send(&mut wire, "GET /abc", "203.0.113.7", "");
@@ -130,7 +129,7 @@ fn who_hammers_is_banned() {
     let banned = banned.expect("a ban");
     assert!((62..=301).contains(&number(&banned, "retry-after")), "{}", banned.head);
     assert_eq!(send(&mut wire, "GET /abc", "203.0.113.8", "").status(), 200);
-    assert_eq!(front.metric("slidegate_bans_total", "") as usize, 1);
+    assert_eq!(gateway.metric("slidegate_bans_total", "") as usize, 1);
 }
 
 /// The old limiter's commands, on the key that the gateway counts on too.
@@ -149,8 +148,8 @@ fn beside_the_old_instances_one_budget_is_admitted() {
     for (key, limit, headers) in
         [("ratelimit:203.0.113.7", 100, ""), ("ratelimit:user:42", 1000, USER)]
     {
-        let (front, upstream, redis) = shortener();
-        let (mut wire, began) = (front.wire(), Instant::now());
+        let (gateway, upstream, redis) = shortener();
+        let (mut wire, began) = (gateway.wire(), Instant::now());
         let mut admitted = 0;
         // More than half of the limit at each.
         for _ in 0..limit / 2 + 150 {
@@ -160,7 +159,7 @@ fn beside_the_old_instances_one_budget_is_admitted() {
         }
         assert!(began.elapsed().as_secs() < 60, "a machine this slow shows nothing");
         assert_eq!(admitted, limit, "{key}");
-        let ours = upstream.heard().len() as i64;
+        let ours = upstream.received().len() as i64;
         assert!((limit / 2 - 1..=limit / 2 + 1).contains(&ours), "they took turns: {ours}");
     }
 }

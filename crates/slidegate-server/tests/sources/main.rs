@@ -14,9 +14,25 @@ mod packaging;
 mod production_guide;
 mod saas_plans;
 mod side_by_side;
+mod stop_guard;
 mod url_shortener;
-mod whistle;
 
-#[allow(dead_code, unused_imports, reason = "the tests of the gateway use the rest")]
-#[path = "../gateway/support/mod.rs"]
-mod support;
+use slidegate_testbed::{Gateway, GatewayOptions, Slidegate, SlidegateOptions, Upstream};
+
+/// The program under test.
+const PROGRAM: &str = env!("CARGO_BIN_EXE_slidegate");
+
+/// The program under test, to be started with any arguments.
+fn options() -> SlidegateOptions {
+    Slidegate::options(PROGRAM)
+}
+
+/// The configuration of a gateway in front of one upstream.
+fn configure(upstream: &Upstream) -> GatewayOptions {
+    Gateway::options(PROGRAM).upstream(upstream)
+}
+
+/// A gateway in front of one upstream that limits nothing.
+fn unlimited(upstream: &Upstream) -> Gateway {
+    configure(upstream).start()
+}

@@ -4,12 +4,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use slidegate_testbed::RedisServer;
+use slidegate_testbed::{Gateway, Message, RedisServer, Upstream, ledger_keys, wait_until};
 
 use crate::admissions::Admissions;
 use crate::example::{Example, number, request, send};
-use crate::support::{Front, Message, Upstream, ledgers, wait_until};
-use crate::whistle::Whistle;
+use crate::stop_guard::StopGuard;
 
 const SCRIPT: usize = 50_000;
 const CONNECTIONS: usize = 8;
@@ -20,10 +19,10 @@ const ADDRESSES: usize = 1000;
 /// Longer than any answer takes on a busy machine, and shorter than people put up with.
 const SLOW: Duration = Duration::from_secs(10);
 
-fn api() -> (Front, Upstream, RedisServer) {
+fn api() -> (Gateway, Upstream, RedisServer) {
     let (upstream, redis) = (Upstream::simple(), RedisServer::start());
-    let front = Example::load("saas-plans.toml").start(&upstream, &redis);
-    (front, upstream, redis)
+    let gateway = Example::load("saas-plans.toml").start(&upstream, &redis);
+    (gateway, upstream, redis)
 }
 
 fn customer(key: &str, plan: &str) -> String {
@@ -31,8 +30,8 @@ fn customer(key: &str, plan: &str) -> String {
 }
 
 /// Requests of the script until all have been sent, by one of its connections.
-fn script(front: &Front, next: &AtomicUsize) -> (Admissions, usize) {
-    let (mut wire, headers) = (front.wire(), customer("key-of-script", "pro"));
+fn script(gateway: &Gateway, next: &AtomicUsize) -> (Admissions, usize) {
+    let (mut wire, headers) = (gateway.wire(), customer("key-of-script", "pro"));
     let (mut admissions, mut refused) = (Admissions::default(), 0);
     loop {
         let n = next.fetch_add(1, Ordering::SeqCst);
@@ -68,8 +67,8 @@ fn assert_refused_by_plan(answer: &Message) {
 }
 
 /// A customer with a pace that its plan has room for, until the script is over.
-fn calm(front: &Front, (name, plan, pace): (&str, &str, Duration), over: &AtomicBool) -> usize {
-    let (mut wire, headers) = (front.wire(), customer(&format!("key-of-{name}"), plan));
+fn calm(gateway: &Gateway, (name, plan, pace): (&str, &str, Duration), over: &AtomicBool) -> usize {
+    let (mut wire, headers) = (gateway.wire(), customer(&format!("key-of-{name}"), plan));
     let client = format!("203.0.113.{}", name.len());
     let mut answers = 0;
     while answers == 0 || !over.load(Ordering::SeqCst) {
@@ -86,36 +85,36 @@ fn calm(front: &Front, (name, plan, pace): (&str, &str, Duration), over: &Atomic
 
 #[test]
 fn fifty_thousand_requests_are_cut_to_the_plan_and_nobody_else_notices() {
-    let (front, upstream, redis) = api();
+    let (gateway, upstream, redis) = api();
     let (next, over) = (AtomicUsize::new(0), AtomicBool::new(false));
     let (mut admissions, mut refused) = (Admissions::default(), 0);
     let others = thread::scope(|scope| {
-        let (front, next, over) = (&front, &next, &over);
-        let whistle = Whistle::new(over);
+        let (gateway, next, over) = (&gateway, &next, &over);
+        let stop_guard = StopGuard::new(over);
         let calm = [("ann", "free", 1100), ("bert", "pro", 110), ("celia", "enterprise", 30)]
             .map(|(name, plan, pace)| (name, plan, Duration::from_millis(pace)))
-            .map(|who| scope.spawn(move || calm(front, who, over)));
+            .map(|who| scope.spawn(move || calm(gateway, who, over)));
         let scripts: Vec<_> =
-            (0..CONNECTIONS).map(|_| scope.spawn(move || script(front, next))).collect();
+            (0..CONNECTIONS).map(|_| scope.spawn(move || script(gateway, next))).collect();
         for script in scripts {
             let (admitted, denied) = script.join().unwrap();
             admissions.merge(admitted);
             refused += denied;
         }
-        drop(whistle);
+        drop(stop_guard);
         calm.map(|thread| thread.join().unwrap())
     });
     assert_eq!(admissions.count() + refused, SCRIPT, "every request has an answer");
     admissions.assert_quota(600);
     assert!(others.iter().all(|answers| *answers > 0), "{others:?}");
     let passed = admissions.count() + others.iter().sum::<usize>();
-    assert_eq!(upstream.heard().len(), passed, "the refused never got there");
+    assert_eq!(upstream.received().len(), passed, "the refused never got there");
 
-    let exceeded = front.metric("rate_limit_exceeded_total", "policy=\"api\"");
+    let exceeded = gateway.metric("rate_limit_exceeded_total", "policy=\"api\"");
     assert_eq!(exceeded as usize, refused, "all by the plan");
-    assert_eq!(front.metric("rate_limit_exceeded_total", "policy=\"flood\"") as usize, 0);
+    assert_eq!(gateway.metric("rate_limit_exceeded_total", "policy=\"flood\"") as usize, 0);
     // Both windows of four customers, under names without a secret.
-    let keys = ledgers(&redis);
+    let keys = ledger_keys(&redis);
     assert!(keys.iter().all(|key| !key.contains("key-of-")), "{keys:?}");
     for window in ["min", "day"] {
         let start = format!("ratelimit:{window}:");
@@ -125,12 +124,12 @@ fn fifty_thousand_requests_are_cut_to_the_plan_and_nobody_else_notices() {
 
 #[test]
 fn a_flood_of_one_address_is_refused_without_asking_redis() {
-    let (front, upstream, _redis) = api();
+    let (gateway, upstream, _redis) = api();
     let headers = customer("key-of-flood", "enterprise");
     let burst = request("GET /v1/reports", "192.0.2.1", &headers).repeat(100);
     let mut allowed = 0;
     wait_until("more than 200 a second to be sent", || {
-        let mut wire = front.wire();
+        let mut wire = gateway.wire();
         wire.send(&burst);
         let answers: Vec<Message> = (0..100).map(|_| wire.response()).collect();
         allowed += answers.iter().filter(|answer| answer.status() == 200).count();
@@ -141,11 +140,11 @@ fn a_flood_of_one_address_is_refused_without_asking_redis() {
         }
         !refused.is_empty()
     });
-    assert_eq!(upstream.heard().len(), allowed);
-    let calls = front.metric("slidegate_store_calls_total", "");
+    assert_eq!(upstream.received().len(), allowed);
+    let calls = gateway.metric("slidegate_store_calls_total", "");
     assert!(calls as usize <= allowed, "{calls} calls for {allowed} requests");
     // Refused requests do not count: a client that goes on as before gets 200 a second.
-    let (mut wire, began, mut passed) = (front.wire(), Instant::now(), 0);
+    let (mut wire, began, mut passed) = (gateway.wire(), Instant::now(), 0);
     while began.elapsed() < Duration::from_millis(2500) {
         wire.send(&burst);
         passed += (0..100).filter(|_| wire.response().status() == 200).count();
@@ -153,15 +152,15 @@ fn a_flood_of_one_address_is_refused_without_asking_redis() {
     let most = 200 * (began.elapsed().as_secs() as usize + 1);
     assert!((200..=most).contains(&passed), "{passed} of {most}");
     // Another address of the same customer is not the flood.
-    assert_eq!(send(&mut front.wire(), "GET /v1/reports", "192.0.2.2", &headers).status(), 200);
+    assert_eq!(send(&mut gateway.wire(), "GET /v1/reports", "192.0.2.2", &headers).status(), 200);
 }
 
 #[test]
-fn who_has_no_plan_that_there_is_has_the_free_one() {
-    let (front, _upstream, _redis) = api();
+fn a_key_without_a_known_plan_has_the_free_one() {
+    let (gateway, _upstream, _redis) = api();
     let unknown = customer("key-of-dora", "platinum");
     for headers in [unknown.as_str(), "Authorization: Bearer of-emil\r\n"] {
-        let (mut wire, mut admissions) = (front.wire(), Admissions::default());
+        let (mut wire, mut admissions) = (gateway.wire(), Admissions::default());
         for n in 0..80 {
             let (sent, client) = (Instant::now(), format!("192.0.2.{n}"));
             let answer = send(&mut wire, "GET /v1/reports", &client, headers);

@@ -6,10 +6,9 @@
 
 use std::time::Duration;
 
-use slidegate_testbed::{ManualTime, RedisServer};
+use slidegate_testbed::{Gateway, ManualTime, RedisServer, Upstream, Wire};
 
 use crate::example::{Example, send};
-use crate::support::{Front, Upstream, Wire};
 
 const CLIENT: &str = "203.0.113.7";
 const MINUTE: Duration = Duration::from_secs(60);
@@ -19,7 +18,7 @@ const DAY: Duration = Duration::from_secs(24 * 3600);
 struct World {
     time: ManualTime,
     redis: RedisServer,
-    front: Front,
+    gateway: Gateway,
     _upstream: Upstream,
 }
 
@@ -35,8 +34,8 @@ impl World {
         let time = ManualTime::new();
         let redis = RedisServer::options().time(&time).start();
         let upstream = Upstream::simple();
-        let front = Example::load(example).start(&upstream, &redis);
-        Self { time, redis, front, _upstream: upstream }
+        let gateway = Example::load(example).start(&upstream, &redis);
+        Self { time, redis, gateway, _upstream: upstream }
     }
 
     fn now_ms(&self) -> u64 {
@@ -60,7 +59,7 @@ impl World {
         mut ours: impl FnMut(&mut Wire) -> bool,
         mut theirs: impl FnMut() -> bool,
     ) -> Admitted {
-        let (mut wire, mut admitted) = (self.front.wire(), Admitted::default());
+        let (mut wire, mut admitted) = (self.gateway.wire(), Admitted::default());
         for _ in 0..turns {
             self.time.advance(step);
             admitted.ours += usize::from(ours(&mut wire));
@@ -89,7 +88,7 @@ fn passes(wire: &mut Wire, line: &str, headers: &str) -> bool {
 
 /// The shortener behind Caddy: records first, counts then, and keeps what it denies.
 #[test]
-fn the_url_shortener_and_the_gateway_make_ten_links_a_minute_together() {
+fn a_url_shortener_and_a_gateway_make_ten_links_a_minute_together() {
     let world = World::new("url-shortener.toml");
     let key = format!("rate_limit:{CLIENT}:post_shorten");
     let theirs = || {
@@ -109,7 +108,7 @@ fn the_url_shortener_and_the_gateway_make_ten_links_a_minute_together() {
     world.take_turns(15, step, ours, theirs).assert_shared(10);
     world.time.advance(MINUTE);
     // As its author tried it: fifteen in a loop, and again after Retry-After.
-    let mut wire = world.front.wire();
+    let mut wire = world.gateway.wire();
     let statuses: Vec<bool> = (0..15).map(|_| ours(&mut wire)).collect();
     assert_eq!(statuses, [[true; 10].as_slice(), &[false; 5]].concat());
     let refused = send(&mut wire, "POST /shorten", CLIENT, "");
@@ -120,7 +119,7 @@ fn the_url_shortener_and_the_gateway_make_ten_links_a_minute_together() {
 
 /// The API with plans: counts before it records, and takes back what it denies.
 #[test]
-fn the_api_with_plans_and_the_gateway_admit_sixty_a_minute_together() {
+fn an_api_with_plans_and_a_gateway_admit_sixty_a_minute_together() {
     let world = World::new("saas-plans.toml");
     let window = |name: &str, length: Duration, max: u64| {
         let (now, key) = (world.now_ms(), format!("ratelimit:{name}:{CLIENT}"));
@@ -156,7 +155,7 @@ return {0, 0}";
 
 /// The production guide: a script, which records what it admits.
 #[test]
-fn the_guide_s_script_and_the_gateway_share_every_axis() {
+fn a_production_guides_script_and_a_gateway_share_every_axis() {
     let world = World::new("production-guide.toml");
     let tenant = "X-Tenant: acme\r\n";
     let user = "X-User-Id: ann\r\n";
@@ -181,12 +180,12 @@ fn the_guide_s_script_and_the_gateway_share_every_axis() {
 }
 
 #[test]
-fn the_api_service_and_the_gateway_admit_a_hundred_a_minute_together() {
+fn an_api_service_and_a_gateway_admit_a_hundred_a_minute_together() {
     share_with_the_api_service(&format!("ratelimit:ip:{CLIENT}"), "");
 }
 
 #[test]
-fn the_api_service_and_the_gateway_admit_a_hundred_a_minute_of_a_user_together() {
+fn an_api_service_and_a_gateway_admit_a_hundred_a_minute_of_a_user_together() {
     share_with_the_api_service("ratelimit:user:42", "X-User-Id: 42\r\n");
 }
 

@@ -16,6 +16,7 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 pub use self::queue::OutgoingQueue;
+use crate::client_address::ResolvedClient;
 use crate::request::RequestHead;
 
 /// Keeps the calls of a client within a quota, for instance a third party's.
@@ -104,8 +105,10 @@ where
             // A body need not be `Sync`, so only the head is borrowed while this waits.
             let (parts, body) = request.into_parts();
             let head = RequestHead::from(&parts);
-            if !head.is_exempt() {
-                let _ = queue.pass(&head.facts().headers_trusted()).await?;
+            if !head.is_exempt {
+                // The program itself is the client.
+                let own = ResolvedClient { peer: None, client: None, is_trusted: true };
+                let _ = queue.pass(&head.facts(own)).await?;
             }
             let request = Request::from_parts(parts, body);
             ready_inner.call(request).await.map_err(OutgoingError::Inner)

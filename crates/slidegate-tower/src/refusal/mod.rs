@@ -24,6 +24,7 @@ pub use self::refused::{Reason, Refused};
 pub use self::shape::{Shape, ShapeError};
 use self::template::Template;
 pub use self::template::TemplateError;
+use crate::problem::{NO_STORE, ProblemDetails};
 
 /// How a refused request is answered.
 ///
@@ -57,8 +58,6 @@ const USUAL_HEADERS: usize = 12;
 /// A response with 401 has a challenge (RFC 9110, section 15.5.2). None is registered for API keys;
 /// this is what others send.
 const API_KEY_CHALLENGE: HeaderValue = HeaderValue::from_static("ApiKey");
-
-const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
 
 impl Refusal {
     /// A ready-made shape.
@@ -219,18 +218,5 @@ impl fmt::Debug for Refusal {
 /// The response to a request that [`Gate::check`](slidegate::Gate::check) refuses: `400`, with
 /// problem details of RFC 9457. [`RequestLimiter`](crate::RequestLimiter) sends it by itself.
 pub fn bad_request(error: &BadRequest) -> Response<Bytes> {
-    let status = StatusCode::BAD_REQUEST;
-    let body = serde_json::json!({
-        "type": "about:blank",
-        "title": "Bad Request",
-        "status": status.as_u16(),
-        "detail": error.to_string(),
-    });
-    let mut response = Response::new(Bytes::from(body.to_string()));
-    *response.status_mut() = status;
-    let headers = response.headers_mut();
-    let json = HeaderValue::from_static("application/problem+json");
-    headers.insert(header::CONTENT_TYPE, json);
-    headers.insert(header::CACHE_CONTROL, NO_STORE);
-    response
+    ProblemDetails::new(StatusCode::BAD_REQUEST, error.to_string()).response()
 }

@@ -6,6 +6,7 @@ use std::str::FromStr;
 use bytes::Bytes;
 use serde::{Serialize, Serializer};
 
+use crate::problem::{CONTENT_TYPE, ProblemDetails, json};
 use crate::refusal::refused::{Message, Reason, Refused};
 
 /// A ready-made shape of a refusal's body.
@@ -31,12 +32,9 @@ pub enum Shape {
     Bare,
 }
 
+/// What a refusal's problem details have besides those of RFC 9457.
 #[derive(Serialize)]
-struct ProblemBody<'a> {
-    r#type: &'a str,
-    title: &'a str,
-    status: u16,
-    detail: Message,
+struct RefusalMembers<'a> {
     #[serde(rename = "violated-policies", serialize_with = "violated_names")]
     #[serde(skip_serializing_if = "violates_none")]
     refused: &'a Refused<'a>,
@@ -94,7 +92,7 @@ impl Shape {
 
     pub(super) fn content_type(self) -> &'static str {
         match self {
-            Self::Problem => "application/problem+json",
+            Self::Problem => CONTENT_TYPE,
             Self::Error | Self::Plan | Self::Code => "application/json",
             Self::Text | Self::Bare => "text/plain; charset=utf-8",
         }
@@ -142,24 +140,11 @@ impl Shape {
 
 fn problem(refused: &Refused<'_>) -> Bytes {
     let wording = refused.reason().wording();
-    json(&ProblemBody {
-        r#type: wording.problem,
-        title: wording.title,
-        status: wording.status.as_u16(),
-        detail: refused.message_with("Try again in"),
-        refused,
-        plan: refused.plan_name(),
-        upgrade_url: refused.upgrade_url(),
-    })
-}
-
-/// Room for the problem details of one violated policy.
-const USUAL_BYTES: usize = 512;
-
-fn json(value: &impl Serialize) -> Bytes {
-    let mut body = Vec::with_capacity(USUAL_BYTES);
-    serde_json::to_writer(&mut body, value).expect("strings and numbers can be JSON");
-    body.into()
+    let (plan, upgrade_url) = (refused.plan_name(), refused.upgrade_url());
+    ProblemDetails::new(wording.status, refused.message_with("Try again in"))
+        .typed(wording.problem, wording.title)
+        .with(RefusalMembers { refused, plan, upgrade_url })
+        .body()
 }
 
 impl fmt::Display for Shape {

@@ -45,7 +45,7 @@ fn found<const N: usize>(source: AddressSource, values: [&str; N]) -> String {
 }
 
 #[test]
-fn the_default_is_the_peer_and_nobody_trusted() {
+fn by_default_the_peer_is_the_client_and_no_proxy_is_trusted() {
     let clients = ClientAddress::default();
     assert_eq!(clients, ClientAddress::new(Peer, []));
     let headers = lines("x-forwarded-for", ["203.0.113.7"]);
@@ -153,7 +153,7 @@ fn an_entry_that_is_no_address_is_laid_to_the_hop_that_sent_it() {
 }
 
 #[test]
-fn the_list_is_walked_from_the_right_through_trusted_hops() {
+fn a_list_is_walked_from_the_right_through_trusted_hops() {
     for (values, expected) in [
         (&["203.0.113.7"][..], "203.0.113.7"),
         (&["198.51.100.1, 203.0.113.7"], "203.0.113.7"),
@@ -276,7 +276,7 @@ fn one_source_is_read_and_no_other() {
 }
 
 #[test]
-fn the_walk_ends_at_the_64th_entry() {
+fn a_walk_ends_at_the_64th_entry() {
     let hops = |n: u8| (1..=n).rev().map(|i| format!("10.0.1.{i}")).collect::<Vec<_>>();
     let clients = ClientAddress::new(XForwardedFor, networks(PROXIES));
     let resolve = |entries: &[String], per_line: usize| {
@@ -292,7 +292,7 @@ fn the_walk_ends_at_the_64th_entry() {
 }
 
 #[test]
-fn the_walk_ends_8_kib_from_the_end() {
+fn a_walk_ends_8_kib_from_the_end() {
     let clients = ClientAddress::new(XForwardedFor, networks(PROXIES));
     let resolve = |values: &[String]| {
         clients.resolve(Some(ip(PROXY)), &lines("x-forwarded-for", values)).unwrap()

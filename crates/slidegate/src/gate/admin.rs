@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Gate, Rules};
+use super::{ActivePolicies, Gate};
 use crate::limit::{
     Account, AccountReading, Charge, Charges, Name, Quotas, Receipt, Standing, Store, StoreError,
 };
@@ -65,8 +65,8 @@ impl<S: Store> Admin<'_, S> {
         plan: Option<&str>,
         quotas: Option<&Quotas>,
     ) -> Result<Inspection, AccountError> {
-        let rules = self.gate.rules.load();
-        let (matched, effect, granted) = self.matched(&rules.policies, account, plan, quotas)?;
+        let active = self.gate.active.load();
+        let (matched, effect, granted) = self.matched(&active.policies, account, plan, quotas)?;
         let policy = matched.policy;
         let receipt = self.look(policy, &matched.charge().into()).await?;
         let counted = Account { policy: policy.name.clone(), identity: matched.identity };
@@ -135,8 +135,8 @@ impl<S: Store> Admin<'_, S> {
             quotas,
         };
         let mut matched = policies.match_named(policy, &charge);
-        let rules = self.gate.rules.load();
-        let overrides = rules.overrides.at(self.gate.now());
+        let active = self.gate.active.load();
+        let overrides = active.overrides.at(self.gate.now());
         let own = overrides.everywhere(&matched.identity);
         let own = own.and(overrides.under(policy, &matched.identity));
         let effect = own.and(overrides.around(&account.identity));
@@ -171,8 +171,8 @@ impl<S: Store> Admin<'_, S> {
     /// any window that the policy counts, under whichever plan, the policy has not banned it, and no
     /// denial counts towards a ban.
     pub async fn is_untouched(&self, account: &Account) -> Result<bool, AccountError> {
-        let rules = self.gate.rules.load();
-        let (policy, account) = resolve(&rules.policies, account)?;
+        let active = self.gate.active.load();
+        let (policy, account) = resolve(&active.policies, account)?;
         let windows = policy.windows_of(&account.identity);
         let charges = charges(&account, &windows);
         let is_unspent = |receipt: &Receipt| {
@@ -196,17 +196,17 @@ impl<S: Store> Admin<'_, S> {
         account: &Account,
         units: NonZeroU32,
     ) -> Result<(), AccountError> {
-        let rules = self.gate.rules.load();
-        let (policy, Account { identity, .. }) = resolve(&rules.policies, account)?;
+        let active = self.gate.active.load();
+        let (policy, Account { identity, .. }) = resolve(&active.policies, account)?;
         let windows = policy.windows_of(&identity);
-        Ok(self.gate.refund_newest(&rules, policy, &identity, &windows, units).await?)
+        Ok(self.gate.refund_newest(&active, policy, &identity, &windows, units).await?)
     }
 
     /// Forgets everything that an account has spent, and lifts its ban. What somebody without an
     /// account has spent from a full store's shared one cannot be told apart, and stays.
     pub async fn reset(&self, account: &Account) -> Result<(), AccountError> {
-        let rules = self.gate.rules.load();
-        let (policy, account) = resolve(&rules.policies, account)?;
+        let active = self.gate.active.load();
+        let (policy, account) = resolve(&active.policies, account)?;
         let windows = policy.windows_of(&account.identity);
         let charges = charges(&account, &windows);
         self.gate.bans.forget(&account);
@@ -222,8 +222,8 @@ impl<S: Store> Admin<'_, S> {
     /// did so long `ago`: lifts the account's ban, and forgets what only this process knows of it.
     /// The store keeps what was spent since, at whichever gate.
     pub fn forget(&self, account: &Account, ago: Duration) -> Result<(), AccountError> {
-        let rules = self.gate.rules.load();
-        let (policy, account) = resolve(&rules.policies, account)?;
+        let active = self.gate.active.load();
+        let (policy, account) = resolve(&active.policies, account)?;
         let windows = policy.windows_of(&account.identity);
         let charges = charges(&account, &windows);
         self.gate.bans.forget(&account);
@@ -241,24 +241,24 @@ impl<S: Store> Admin<'_, S> {
     /// Bans an account for this long from now on, in place of a ban that it may have. Only a policy
     /// with a [`Ban`](crate::Ban) can ban.
     pub fn ban(&self, account: &Account, length: Duration) -> Result<(), AccountError> {
-        let rules = self.gate.rules.load();
-        let (policy, account) = resolve(&rules.policies, account)?;
+        let active = self.gate.active.load();
+        let (policy, account) = resolve(&active.policies, account)?;
         let ban = ban_of(policy)?.lasting(length);
         Ok(self.gate.bans.begin(&account, ban)?)
     }
 
     /// Puts a ban in force that another gate has begun, or this one before a restart. A ban that is
     /// in force here and lasts as long stays as it is.
-    pub fn adopt_ban(&self, active: &ActiveBan) -> Result<(), AccountError> {
-        let rules = self.gate.rules.load();
-        let (policy, account) = resolve(&rules.policies, &active.account)?;
-        let active = ActiveBan { account, ..*active };
-        Ok(self.gate.bans.adopt(&active, ban_of(policy)?)?)
+    pub fn adopt_ban(&self, ban: &ActiveBan) -> Result<(), AccountError> {
+        let active = self.gate.active.load();
+        let (policy, account) = resolve(&active.policies, &ban.account)?;
+        let ban = ActiveBan { account, ..*ban };
+        Ok(self.gate.bans.adopt(&ban, ban_of(policy)?)?)
     }
 
     /// Lifts the ban of an account, if it has one, and forgets the denials that were counted.
     pub fn lift_ban(&self, account: &Account) {
-        if let Ok((_, account)) = resolve(&self.gate.rules.load().policies, account) {
+        if let Ok((_, account)) = resolve(&self.gate.active.load().policies, account) {
             self.gate.bans.forget(&account);
         }
     }
@@ -266,7 +266,7 @@ impl<S: Store> Admin<'_, S> {
     /// All bans in force that denials began, here or at a gate that shared them, or that were begun
     /// by hand. An operator's [overrides](Self::overrides) are not among them.
     pub fn active_bans(&self) -> Vec<ActiveBan> {
-        self.gate.bans.active(&self.gate.rules.load().policies.banning())
+        self.gate.bans.active(&self.gate.active.load().policies.banning())
     }
 
     /// How many bans there were, and what room there is for more.
@@ -284,14 +284,14 @@ impl<S: Store> Admin<'_, S> {
 
     /// The overrides that were last put in force, expired ones among them.
     pub fn overrides(&self) -> Arc<Overrides> {
-        Arc::clone(&self.gate.rules.load().overrides)
+        Arc::clone(&self.gate.active.load().overrides)
     }
 
     /// Puts other overrides in force, in place of all that were.
     pub fn replace_overrides(&self, overrides: Overrides) {
         let overrides = Arc::new(overrides);
-        self.gate.rules.rcu(|rules| Rules {
-            policies: Arc::clone(&rules.policies),
+        self.gate.active.rcu(|active| ActivePolicies {
+            policies: Arc::clone(&active.policies),
             overrides: Arc::clone(&overrides),
         });
     }

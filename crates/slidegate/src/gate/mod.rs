@@ -34,7 +34,7 @@ pub use self::admin::{Admin, Inspection};
 /// denies. Share a gate behind an [`Arc`]; the [crate's documentation](crate) has an example.
 #[derive(Debug)]
 pub struct Gate<S = MemoryStore> {
-    pub(crate) rules: ArcSwap<Rules>,
+    pub(crate) active: ArcSwap<ActivePolicies>,
     pub(crate) store: S,
     pub(crate) local: MemoryStore,
     pub(crate) bans: Bans,
@@ -43,10 +43,10 @@ pub struct Gate<S = MemoryStore> {
     chosen: ChosenIdentities,
 }
 
-/// What a gate goes by. One pointer to both, so that a decision without overrides pays nothing for
-/// looking.
+/// The policies and overrides in force. One pointer to both, so that a decision without overrides
+/// pays nothing for looking them up.
 #[derive(Debug)]
-pub(crate) struct Rules {
+pub(crate) struct ActivePolicies {
     pub(crate) policies: Arc<Policies>,
     pub(crate) overrides: Arc<Overrides>,
 }
@@ -61,9 +61,9 @@ impl<S: Store> Gate<S> {
     /// go by its clock, and as many accounts as it has room for can be on the way to one.
     pub fn with_local(policies: Policies, store: S, local: MemoryStore) -> Self {
         let bans = Bans::new(local.capacity, Arc::new(local.clock.clone()));
-        let rules = Rules { policies: Arc::new(policies), overrides: Arc::default() };
+        let active = ActivePolicies { policies: Arc::new(policies), overrides: Arc::default() };
         Self {
-            rules: ArcSwap::from_pointee(rules),
+            active: ArcSwap::from_pointee(active),
             store,
             local,
             bans,
@@ -88,9 +88,9 @@ impl<S: Store> Gate<S> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn check(&self, facts: &Facts<'_>) -> Result<(), BadRequest> {
-        let rules = self.rules.load();
-        rules.policies.check(facts)?;
-        check_credentials(&rules.overrides.sources().iter(), facts)
+        let active = self.active.load();
+        active.policies.check(facts)?;
+        check_credentials(&active.overrides.sources().iter(), facts)
     }
 
     /// Calls `listener` whenever denials begin a ban, so that other gates can be told of it; bans by
@@ -125,14 +125,14 @@ impl<S: Store> Gate<S> {
     /// If the future is dropped while it waits for the store, what local policies have taken stays
     /// taken.
     pub async fn decide(&self, facts: &Facts<'_>) -> Result<Decision, StoreError> {
-        let rules = self.rules.load();
-        self.charge(self.resolve(&rules, facts, Commit::Spend), Commit::Spend).await
+        let active = self.active.load();
+        self.charge(self.resolve(&active, facts, Commit::Spend), Commit::Spend).await
     }
 
     /// Tells what would be decided now, and spends nothing. Standings are as they are.
     pub async fn peek(&self, facts: &Facts<'_>) -> Result<Decision, StoreError> {
-        let rules = self.rules.load();
-        self.charge(self.resolve(&rules, facts, Commit::Nothing), Commit::Nothing).await
+        let active = self.active.load();
+        self.charge(self.resolve(&active, facts, Commit::Nothing), Commit::Nothing).await
     }
 
     /// Takes back what a decision spent, on a request or on named charges, for instance because the
@@ -141,8 +141,8 @@ impl<S: Store> Gate<S> {
     /// It is for the caller to do so once: what others spent at the same instant cannot be told
     /// apart.
     pub async fn refund(&self, decision: &Decision) -> Result<(), StoreError> {
-        let rules = self.rules.load();
-        let matches = decision.spent_matches(&rules.policies);
+        let active = self.active.load();
+        let matches = decision.spent_matches(&active.policies);
         self.take_back(&matches, decision, |_| true).await
     }
 
@@ -185,37 +185,37 @@ impl<S: Store> Gate<S> {
     /// Takes back the newest units of these accounts: in each window as many as there are, up to the
     /// cost and to the units in force.
     pub async fn refund_named(&self, charges: &[NamedCharge<'_>]) -> Result<(), AccountError> {
-        let rules = self.rules.load();
+        let active = self.active.load();
         for charge in charges {
-            let policy = rules.policies.find(charge.policy)?;
-            let matched = rules.policies.match_named(policy, charge);
+            let policy = active.policies.find(charge.policy)?;
+            let matched = active.policies.match_named(policy, charge);
             let (identity, quotas) = (&matched.identity, matched.ledger_quotas());
-            self.refund_newest(&rules, policy, identity, quotas, matched.cost).await?;
+            self.refund_newest(&active, policy, identity, quotas, matched.cost).await?;
         }
         Ok(())
     }
 
     /// Tells which policies a request falls under, for which identity, and why not the others.
     pub fn explain(&self, facts: &Facts<'_>) -> Explanation {
-        self.rules.load().policies.explain(facts)
+        self.active.load().policies.explain(facts)
     }
 
     /// Puts other policies in force. Accounts keep their history wherever the policy's name and
     /// the window stay the same, and bans wherever the policy still has a [`Ban`](crate::Ban).
     pub fn replace_policies(&self, policies: Policies) {
         let policies = Arc::new(policies);
-        self.rules.rcu(|rules| Rules {
+        self.active.rcu(|active| ActivePolicies {
             policies: Arc::clone(&policies),
-            overrides: Arc::clone(&rules.overrides),
+            overrides: Arc::clone(&active.overrides),
         });
-        let rules = self.rules.load();
-        self.bans.keep(&rules.policies.banning());
-        self.uncounted.keep(&rules.policies.names().collect());
+        let active = self.active.load();
+        self.bans.keep(&active.policies.banning());
+        self.uncounted.keep(&active.policies.names().collect());
     }
 
     /// The policies in force.
     pub fn policies(&self) -> Arc<Policies> {
-        Arc::clone(&self.rules.load().policies)
+        Arc::clone(&self.active.load().policies)
     }
 
     /// What an operator can do to accounts, bans and overrides.
@@ -245,8 +245,13 @@ impl<S: Store> Gate<S> {
 
     /// What becomes of a request, with identities that clients chose as far as their addresses and
     /// the stores have room for them.
-    fn resolve<'r>(&self, rules: &'r Rules, facts: &Facts<'_>, commit: Commit) -> Matches<'r> {
-        let policies = &rules.policies;
+    fn resolve<'r>(
+        &self,
+        active: &'r ActivePolicies,
+        facts: &Facts<'_>,
+        commit: Commit,
+    ) -> Matches<'r> {
+        let policies = &active.policies;
         let admits = |policy: &CheckedPolicy, identity: &Identity| {
             // Of a client without an address, nothing can be counted instead.
             let Some(address) = facts.client else { return true };
@@ -257,7 +262,7 @@ impl<S: Store> Gate<S> {
             let (now, remember) = (self.now(), commit == Commit::Spend);
             self.chosen.admit(identity, address, policies.bound, now, remember, has_room)
         };
-        policies.resolve(facts, self.overrides_now(rules), admits)
+        policies.resolve(facts, self.overrides_now(active), admits)
     }
 
     async fn run_named(
@@ -265,8 +270,8 @@ impl<S: Store> Gate<S> {
         charges: &[NamedCharge<'_>],
         commit: Commit,
     ) -> Result<Decision, AccountError> {
-        let rules = self.rules.load();
-        let matches = rules.policies.resolve_named(charges, self.overrides_now(&rules))?;
+        let active = self.active.load();
+        let matches = active.policies.resolve_named(charges, self.overrides_now(&active))?;
         Ok(self.charge(matches, commit).await?)
     }
 
@@ -274,13 +279,13 @@ impl<S: Store> Gate<S> {
     /// and to the units in force, with those that are granted.
     pub(crate) async fn refund_newest(
         &self,
-        rules: &Rules,
+        active: &ActivePolicies,
         policy: &CheckedPolicy,
         identity: &Identity,
         quotas: &Quotas,
         units: NonZeroU32,
     ) -> Result<(), StoreError> {
-        let overrides = rules.overrides.at(self.now());
+        let overrides = active.overrides.at(self.now());
         let grants = overrides.grants(&policy.name, identity);
         // The windows of leased ledgers are longer than those of the quotas.
         let lease = policy.lease.unwrap_or_default();
@@ -299,9 +304,9 @@ impl<S: Store> Gate<S> {
     }
 
     /// The overrides as of now, if there are any.
-    fn overrides_now<'r>(&self, rules: &'r Rules) -> Option<OverridesAt<'r>> {
-        let is_any = !rules.overrides.as_slice().is_empty();
-        is_any.then(|| rules.overrides.at(self.now()))
+    fn overrides_now<'r>(&self, active: &'r ActivePolicies) -> Option<OverridesAt<'r>> {
+        let is_any = !active.overrides.as_slice().is_empty();
+        is_any.then(|| active.overrides.at(self.now()))
     }
 
     /// Charges one group of policies after the other, until one denies. What those before it have
@@ -412,12 +417,12 @@ impl<S: Store> Gate<S> {
         decision.policies.iter_mut().for_each(|policy| policy.spent = None);
     }
 
-    /// Refunds what a decision has spent under those of its policies that `is_meant` picks.
+    /// Refunds what a decision has spent under those of its policies that `selects` picks.
     async fn take_back(
         &self,
         matches: &Matches<'_>,
         decision: &Decision,
-        is_meant: impl Fn(&CheckedPolicy) -> bool,
+        selects: impl Fn(&CheckedPolicy) -> bool,
     ) -> Result<(), StoreError> {
         let mut done: SmallVec<[SpentIn; 2]> = SmallVec::new();
         let mut outcome = Ok(());
@@ -428,7 +433,7 @@ impl<S: Store> Gate<S> {
             done.push(spent);
             let is_spent = |matched: &Match<'_>| {
                 let own = decision.of(&matched.policy.name, &matched.identity);
-                is_meant(matched.policy)
+                selects(matched.policy)
                     && own.is_some_and(|own| own.spent == Some(spent) && !own.is_violated())
             };
             let charges = matches.charges(is_spent);

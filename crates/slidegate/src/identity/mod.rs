@@ -330,7 +330,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn readable_where_it_can_be() {
+    fn an_identity_is_readable_where_it_can_be() {
         let ip = |text: &str| Identity::ip(text.parse().unwrap(), Prefixes::default()).to_string();
         assert_eq!(ip("203.0.113.7"), "ip:203.0.113.7");
         assert_eq!(ip("::ffff:203.0.113.7"), "ip:203.0.113.7");
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn secrets_do_not_show() {
+    fn an_identity_shows_no_secret() {
         for name in ["x-api-key", "authorization", "cookie", "proxy-authorization"] {
             let text = Identity::header(&HeaderName::from_static(name), b"hunter2").to_string();
             assert!(!text.contains("hunter2"), "{text}");
@@ -442,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_read_back() {
+    fn texts_of_identities_read_back() {
         for identity in [
             Identity::user("42"),
             Identity::everyone(),

@@ -79,6 +79,12 @@ pub struct Prefixes {
     v6: u8,
 }
 
+impl fmt::Display for Prefixes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "/{} of IPv4, /{} of IPv6", self.v4, self.v6)
+    }
+}
+
 impl Prefixes {
     /// Counts IPv4 addresses by their first `bits`, 1 to 32.
     pub fn with_v4(self, bits: u8) -> Result<Self, PrefixError> {
@@ -134,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn it_holds_the_addresses_from_its_first_to_its_last() {
+    fn a_network_contains_the_addresses_from_its_first_to_its_last() {
         for text in ["0.0.0.0/0", "10.0.0.0/8", "10.1.2.0/23", "10.1.2.3", "255.255.255.255"] {
             let network: Network = text.parse().unwrap();
             let ends = [network.0.network(), network.0.broadcast()];

@@ -210,7 +210,7 @@ mod tests {
 
     #[test]
     #[allow(clippy::disallowed_methods, reason = "the clock is compared with the kernel's")]
-    fn the_system_clock_starts_at_the_calendar_and_keeps_to_the_kernels_time() {
+    fn a_system_clock_starts_at_the_calendar_and_keeps_to_the_kernels_time() {
         let clock = SystemClock::new();
         let apart = clock.now().0.abs_diff(clock.wall().0);
         assert!(apart < 1_000_000_000, "{apart} ns from the calendar");
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn arithmetic_saturates() {
+    fn arithmetic_of_timestamps_saturates() {
         let end = Timestamp::from_nanos(u64::MAX);
         assert_eq!(end + Duration::from_secs(1), end);
         assert_eq!(Timestamp::from_millis(1) - Duration::from_secs(1), Timestamp::default());

@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use crate::limit::clock::NANOS_PER_MILLI;
 
+use crate::limit::period::{DAY_MS, HOUR_MS, MINUTE_MS, Period, SECOND_MS, parse_window};
+
 /// At most `units` in any interval of length `window`.
 ///
 /// ```
@@ -27,14 +29,9 @@ pub struct Quota {
 /// ticks a window, so that a million a day costs kilobytes.
 pub(crate) const FINE_UNITS: u32 = 4096;
 
-const SECOND_MS: u64 = 1000;
-const MINUTE_MS: u64 = 60 * SECOND_MS;
-const HOUR_MS: u64 = 60 * MINUTE_MS;
-const DAY_MS: u64 = 24 * HOUR_MS;
-
 impl Quota {
     /// The longest window: a leap year.
-    pub const MAX_WINDOW: Duration = Duration::from_millis(366 * DAY_MS);
+    pub const MAX_WINDOW: Duration = Period::MAX.0;
 
     /// A quota over any window of whole milliseconds, up to [`Quota::MAX_WINDOW`].
     pub fn new(units: NonZeroU32, window: Duration) -> Result<Self, QuotaError> {
@@ -135,33 +132,7 @@ pub(crate) const fn coarse_tick_ms(window_ms: u64) -> u64 {
 
 impl fmt::Display for Quota {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match in_units_of_time(self.window_ms) {
-            (1, "d") => write!(f, "{}/day", self.units),
-            (1, unit) => write!(f, "{}/{unit}", self.units),
-            (count, unit) => write!(f, "{}/{count}{unit}", self.units),
-        }
-    }
-}
-
-/// A time in the largest unit of which it is a multiple.
-fn in_units_of_time(time_ms: u64) -> (u64, &'static str) {
-    let units_of_time =
-        [(DAY_MS, "d"), (HOUR_MS, "h"), (MINUTE_MS, "min"), (SECOND_MS, "s"), (1, "ms")];
-    let (unit_ms, unit) = units_of_time
-        .into_iter()
-        .find(|(unit_ms, _)| time_ms.is_multiple_of(*unit_ms))
-        .expect("every time is a multiple of a millisecond");
-    (time_ms / unit_ms, unit)
-}
-
-/// A length of time, such as `1min`, `90s` or `7d`.
-pub(crate) fn length(time: Duration) -> String {
-    match u64::try_from(time.as_millis()) {
-        Ok(time_ms @ 1..) if Duration::from_millis(time_ms) == time => {
-            let (count, unit) = in_units_of_time(time_ms);
-            format!("{count}{unit}")
-        }
-        _ => format!("{time:?}"),
+        write!(f, "{}/{:#}", self.units, Period(self.window()))
     }
 }
 
@@ -193,24 +164,6 @@ impl TryFrom<&str> for Quota {
     fn try_from(text: &str) -> Result<Self, QuotaError> {
         text.parse()
     }
-}
-
-/// `min`, `60s`, `500ms`: a count, which may be left out, and a unit of time.
-fn parse_window(text: &str) -> Option<u64> {
-    let unit_at = text.find(|c: char| !c.is_ascii_digit())?;
-    let (count, unit) = text.split_at(unit_at);
-    let count: u64 = if count.is_empty() { 1 } else { digits(count)? };
-    let length_ms = match unit.trim_start() {
-        "ms" => 1,
-        "s" | "sec" | "second" | "seconds" => SECOND_MS,
-        "m" | "min" | "minute" | "minutes" => MINUTE_MS,
-        "h" | "hour" | "hours" => HOUR_MS,
-        "d" | "day" | "days" => DAY_MS,
-        "w" | "week" | "weeks" => 7 * DAY_MS,
-        "year" => 365 * DAY_MS,
-        _ => return None,
-    };
-    count.checked_mul(length_ms)
 }
 
 /// A whole number, in which an underscore may stand between two digits.
@@ -347,7 +300,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_and_their_canonical_forms() {
+    fn quotas_are_read_from_texts_and_have_a_canonical_form() {
         for (text, canonical) in [
             ("60/min", "60/min"),
             ("5/60s", "5/min"),
@@ -412,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tick_is_a_millisecond_or_a_4096th() {
+    fn a_tick_is_a_millisecond_or_a_4096th() {
         assert_eq!(Quota::per_minute(4096).tick(), Duration::from_millis(1));
         assert_eq!(Quota::per_minute(4097).tick(), Duration::from_millis(15));
         assert_eq!(Quota::per_day(1_000_000).tick(), Duration::from_millis(21094));

@@ -10,7 +10,7 @@ use foldhash::fast::RandomState;
 use parking_lot::Mutex;
 
 use crate::limit::clock::{Clock, Timestamp, Warning};
-use crate::limit::{Account, Ledger, Name, Quota, StoreError, quota};
+use crate::limit::{Account, Ledger, Name, Period, Quota, StoreError};
 
 /// How often an identity may be denied under a policy, and how long it is refused after that.
 ///
@@ -51,7 +51,7 @@ impl Ban {
 
 impl fmt::Display for Ban {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (length, window) = (quota::length(self.length), quota::length(self.denials.window()));
+        let (length, window) = (Period(self.length), Period(self.denials.window()));
         let denials = self.denials.units();
         let noun = if denials.get() == 1 { "denial" } else { "denials" };
         write!(f, "{length} after {denials} {noun} in {window}")

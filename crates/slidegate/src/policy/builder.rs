@@ -285,7 +285,7 @@ impl Checker {
         let windows_of = policy.given_quotas.map(|quotas_of| quotas_of(&Identity::anonymous()));
         let quotas: Vec<&Quotas> = match &limits {
             Limits::Quotas(quotas) => vec![quotas],
-            Limits::Given(_) => windows_of.iter().collect(),
+            Limits::CallerQuotas(_) => windows_of.iter().collect(),
             Limits::Plans { .. } => self.plans.values().map(|plan| &plan.quotas).collect(),
         };
         let windows = Quotas::of_windows(quotas.iter().flat_map(|quotas| quotas.as_slice()));
@@ -374,7 +374,7 @@ impl Checker {
 
     fn limits(&mut self, place: &str, policy: &Policy) -> Option<Limits> {
         if let Some(quotas_of) = policy.given_quotas {
-            return Some(Limits::Given(quotas_of));
+            return Some(Limits::CallerQuotas(quotas_of));
         }
         let Some(rule) = &policy.plans else {
             return self.quotas(place, &policy.quotas, &policy.invalid).map(Limits::Quotas);

@@ -66,7 +66,7 @@ pub(crate) enum Limits {
         default: Arc<CheckedPlan>,
     },
     /// From each charge. Of an account without a charge, the function tells them.
-    Given(fn(&Identity) -> Quotas),
+    CallerQuotas(fn(&Identity) -> Quotas),
 }
 
 impl CheckedPolicy {
@@ -79,7 +79,7 @@ impl CheckedPolicy {
     pub fn quotas(&self) -> &[Quota] {
         match &self.limits {
             Limits::Quotas(quotas) => quotas.as_slice(),
-            Limits::Plans { .. } | Limits::Given(_) => &[],
+            Limits::Plans { .. } | Limits::CallerQuotas(_) => &[],
         }
     }
 
@@ -87,7 +87,7 @@ impl CheckedPolicy {
     pub fn default_plan(&self) -> Option<&CheckedPlan> {
         match &self.limits {
             Limits::Plans { default, .. } => Some(default),
-            Limits::Quotas(_) | Limits::Given(_) => None,
+            Limits::Quotas(_) | Limits::CallerQuotas(_) => None,
         }
     }
 
@@ -95,13 +95,13 @@ impl CheckedPolicy {
     pub fn plan_header(&self) -> Option<&HeaderName> {
         match &self.limits {
             Limits::Plans { header, .. } => header.as_ref(),
-            Limits::Quotas(_) | Limits::Given(_) => None,
+            Limits::Quotas(_) | Limits::CallerQuotas(_) => None,
         }
     }
 
     /// Whether it is for charges by name alone, which bring their quotas.
-    pub fn has_given_quotas(&self) -> bool {
-        matches!(self.limits, Limits::Given(_))
+    pub fn has_caller_quotas(&self) -> bool {
+        matches!(self.limits, Limits::CallerQuotas(_))
     }
 
     /// Whether requests under the policy can be counted for such an identity.
@@ -139,7 +139,7 @@ impl CheckedPolicy {
     /// A quota for each window that this account may have a ledger for.
     pub(crate) fn windows_of(&self, identity: &Identity) -> Cow<'_, Quotas> {
         match self.limits {
-            Limits::Given(quotas_of) => Cow::Owned(quotas_of(identity)),
+            Limits::CallerQuotas(quotas_of) => Cow::Owned(quotas_of(identity)),
             Limits::Quotas(_) | Limits::Plans { .. } => Cow::Borrowed(&self.windows),
         }
     }
@@ -168,7 +168,7 @@ impl CheckedPolicy {
 
     /// Whether it counts requests, rather than charges by name or descriptors.
     pub(crate) fn is_for_requests(&self) -> bool {
-        !self.has_given_quotas() && self.descriptors.is_none()
+        !self.has_caller_quotas() && self.descriptors.is_none()
     }
 
     /// How many bits of an address it counts by, if it comes to that.
@@ -212,7 +212,7 @@ impl Policies {
         let of_key = || self.api_keys.get(&account.identity).map(|key| &key.plan);
         match &policy.limits {
             Limits::Quotas(quotas) => Some((quotas.clone(), None)),
-            Limits::Given(quotas_of) => Some((quotas_of(&account.identity), None)),
+            Limits::CallerQuotas(quotas_of) => Some((quotas_of(&account.identity), None)),
             Limits::Plans { default, .. } => {
                 let named = plan.map_or_else(of_key, |plan| self.plans.get(plan));
                 let plan = named.unwrap_or(default);

@@ -54,7 +54,7 @@ impl Policies {
                 (Some(matched.identity), self.explain_charge(&matched, facts))
             }
             Ok(_) => {
-                let what = if policy.shadow { "watches only" } else { "refuses" };
+                let what = if policy.shadow { "refuses nothing (shadow)" } else { "refuses" };
                 (None, format!("{what}; the request costs more than its quotas allow"))
             }
             Err(Skip::Request) => {
@@ -108,7 +108,7 @@ impl Policies {
             text += &format!(", bans for {ban}");
         }
         if policy.shadow {
-            text += ", only watching";
+            text += ", shadow";
         }
         text
     }

@@ -73,7 +73,7 @@ pub struct NamedCharge<'a> {
     /// The units to spend, else what the policy fixes, else one.
     pub cost: Option<NonZeroU32>,
     /// The quotas to go by in place of the policy's or the plan's. A policy
-    /// [of given quotas](crate::Policy::given_quotas) needs them.
+    /// [of given quotas](crate::Policy::caller_quotas) needs them.
     pub quotas: Option<&'a Quotas>,
 }
 
@@ -142,7 +142,7 @@ pub(crate) struct Match<'p> {
     pub(crate) unknown_plan: Option<String>,
     pub(crate) cost: NonZeroU32,
     /// Whether the quotas came with the charge.
-    pub(crate) quotas_given: bool,
+    pub(crate) caller_quotas: bool,
 }
 
 /// Where a quota stands that is counted beside those in force and never enforced.
@@ -252,7 +252,7 @@ impl Policies {
         let mut drafts: SmallVec<[Match<'p>; 2]> = SmallVec::new();
         for charge in charges {
             let policy = self.find(charge.policy)?;
-            if matches!(policy.limits, Limits::Given(_)) && charge.quotas.is_none() {
+            if matches!(policy.limits, Limits::CallerQuotas(_)) && charge.quotas.is_none() {
                 return Err(AccountError::NoQuotas(charge.policy.to_owned()));
             }
             if let Some(overrides) = overrides {
@@ -282,7 +282,7 @@ impl Policies {
         }
         let identity = self.identity(policy, facts, admits).ok_or(Skip::Anonymous)?;
         let plan = match &policy.limits {
-            Limits::Quotas(_) | Limits::Given(_) => &[],
+            Limits::Quotas(_) | Limits::CallerQuotas(_) => &[],
             Limits::Plans { header, .. } => self.plan_name(header.as_ref(), facts),
         };
         Ok(self.matched(policy, identity, plan, policy.cost.of_request(facts.cost), None))
@@ -314,7 +314,9 @@ impl Policies {
             (Some(quotas), _) | (None, Limits::Quotas(quotas)) => {
                 (Cow::Borrowed(quotas), None, None)
             }
-            (None, Limits::Given(quotas_of)) => (Cow::Owned(quotas_of(&identity)), None, None),
+            (None, Limits::CallerQuotas(quotas_of)) => {
+                (Cow::Owned(quotas_of(&identity)), None, None)
+            }
             (None, Limits::Plans { default, .. }) => {
                 let name = std::str::from_utf8(plan_name).ok();
                 let known = name.and_then(|name| self.plans.get(name));
@@ -335,7 +337,7 @@ impl Policies {
             plan,
             unknown_plan,
             cost,
-            quotas_given: given.is_some(),
+            caller_quotas: given.is_some(),
         }
     }
 
@@ -452,10 +454,10 @@ impl<'p> Matches<'p> {
         self.list.iter()
     }
 
-    /// What the request would spend, as far as `is_meant` picks it.
+    /// What the request would spend, as far as `selects` picks it.
     #[inline]
-    pub(crate) fn charges(&self, is_meant: impl Fn(&Match<'p>) -> bool) -> Charges<'_> {
-        let meant = self.list.iter().filter(|matched| is_meant(matched));
+    pub(crate) fn charges(&self, selects: impl Fn(&Match<'p>) -> bool) -> Charges<'_> {
+        let meant = self.list.iter().filter(|matched| selects(matched));
         Charges::of_accounts(meant.map(Match::charge))
     }
 
@@ -478,7 +480,7 @@ impl Match<'_> {
     }
 
     fn lease(&self) -> Option<Duration> {
-        self.policy.lease.filter(|_| !self.quotas_given)
+        self.policy.lease.filter(|_| !self.caller_quotas)
     }
 
     /// Whether the quotas could ever allow it.

@@ -22,6 +22,7 @@ pub(crate) mod path_reading;
 mod paths;
 pub(crate) mod plan;
 pub(crate) mod source;
+mod summary;
 
 use std::fmt;
 use std::num::NonZeroU32;
@@ -222,7 +223,7 @@ impl Policy {
     ///
     /// An account may be named without a charge, as when it is reset. Then `quotas_of` tells its
     /// quotas, whose windows have to be those that it is charged with: they follow from the identity.
-    pub fn given_quotas(self, quotas_of: fn(&Identity) -> Quotas) -> Self {
+    pub fn caller_quotas(self, quotas_of: fn(&Identity) -> Quotas) -> Self {
         Self { given_quotas: Some(quotas_of), ..self }
     }
 

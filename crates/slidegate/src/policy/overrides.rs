@@ -235,9 +235,9 @@ impl Grants<'_> {
 
     fn in_force(&self) -> impl Iterator<Item = (NonZeroU32, Option<Duration>)> {
         self.entries.iter().filter_map(|entry| {
-            let is_meant = entry.policy.as_ref().is_none_or(|policy| policy == self.policy);
+            let applies = entry.policy.as_ref().is_none_or(|policy| policy == self.policy);
             match entry.action {
-                Action::Grant { units, window } if is_meant && entry.until > self.now => {
+                Action::Grant { units, window } if applies && entry.until > self.now => {
                     Some((units, window))
                 }
                 _ => None,

@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn the_syntax_of_other_routers_is_translated() {
+    fn syntax_of_other_routers_is_translated() {
         for (pattern, meant) in [
             ("/api/*", "/api/{*rest}"),
             ("/api/**", "/api/{*rest}"),

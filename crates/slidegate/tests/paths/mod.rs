@@ -292,7 +292,7 @@ fn a_path_with_too_many_readings_is_refused() {
 }
 
 #[test]
-fn the_normal_form_is_for_routes() {
+fn a_path_has_one_normal_form_for_routing() {
     let paths = PathReading::default();
     for (sent, read) in [
         ("/", "/"),

@@ -1,4 +1,4 @@
-//! Where endpoints are.
+//! Listen addresses.
 
 use std::collections::BTreeSet;
 use std::os::unix::net::UnixListener;
@@ -57,7 +57,7 @@ fn small_answers_do_not_wait_for_larger_ones() {
 }
 
 #[tokio::test]
-async fn listens_on_several_addresses_at_once() {
+async fn a_server_listens_on_several_addresses_at_once() {
     let directory = Directory::new();
     let path = directory.path().join("socket");
     let addresses = [anywhere(), anywhere(), unix(&path)];
@@ -77,7 +77,7 @@ async fn listens_on_several_addresses_at_once() {
 }
 
 #[test]
-fn takes_the_place_of_a_dead_process_at_a_unix_socket() {
+fn a_server_replaces_the_unix_socket_of_a_dead_process() {
     let directory = Directory::new();
     let path = directory.path().join("socket");
     // The file stays when the socket is closed.
@@ -88,7 +88,7 @@ fn takes_the_place_of_a_dead_process_at_a_unix_socket() {
 }
 
 #[test]
-fn leaves_a_unix_socket_alone_that_is_in_use() {
+fn a_unix_socket_that_is_in_use_is_left_alone() {
     let directory = Directory::new();
     let path = directory.path().join("socket");
     let _first = Listeners::bind(&[unix(&path)], 1).unwrap();
@@ -99,17 +99,17 @@ fn leaves_a_unix_socket_alone_that_is_in_use() {
 }
 
 #[test]
-fn leaves_other_files_alone() {
+fn a_file_that_is_not_a_socket_is_left_alone() {
     let directory = Directory::new();
     let path = directory.path().join("file");
     std::fs::write(&path, "precious").unwrap();
     let error = Listeners::bind(&[unix(&path)], 1).unwrap_err().to_string();
-    assert!(error.ends_with("there is a file of that name that is not a socket"), "{error}");
+    assert!(error.ends_with("the file exists and is not a socket"), "{error}");
     assert_eq!(std::fs::read(&path).unwrap(), b"precious");
 }
 
 #[test]
-fn does_not_remove_the_socket_of_a_successor() {
+fn a_server_does_not_remove_the_socket_of_a_successor() {
     let directory = Directory::new();
     let path = directory.path().join("socket");
     let first = Listeners::bind(&[unix(&path)], 1).unwrap();

@@ -47,7 +47,7 @@ async fn a_head_that_is_too_large_gets_431() {
 }
 
 #[tokio::test]
-async fn http2_has_the_same_bound() {
+async fn a_head_that_is_too_large_is_refused_over_http2_too() {
     let bounds = Bounds { head_bytes: 10_000, ..Bounds::default() };
     let endpoint = Endpoint::with_bounds(&timeouts(), &bounds);
     let stream = TcpStream::connect(endpoint.address()).await.unwrap();
@@ -255,7 +255,7 @@ async fn connections_beyond_the_bound_wait_for_busy_ones_to_end() {
 }
 
 #[tokio::test]
-async fn the_longest_idle_connection_makes_room() {
+async fn a_full_server_closes_the_longest_idle_connection() {
     let bounds = Bounds { connections: 3, ..Bounds::default() };
     let endpoint = Endpoint::with_bounds(&timeouts(), &bounds);
     let mut clients = Vec::new();

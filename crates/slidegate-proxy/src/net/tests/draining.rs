@@ -12,7 +12,7 @@ use crate::net::{Listeners, Settings};
 use crate::{Bounds, ListenAddress, Timeouts};
 
 #[tokio::test]
-async fn finishes_the_request_under_way_and_closes_idle_connections() {
+async fn a_drain_finishes_requests_in_flight_and_closes_idle_connections() {
     let endpoint = Endpoint::open(&timeouts());
     let mut busy = Client::connect(endpoint.address()).await;
     let mut idle = Client::connect(endpoint.address()).await;
@@ -33,7 +33,7 @@ async fn finishes_the_request_under_way_and_closes_idle_connections() {
 }
 
 #[tokio::test]
-async fn cuts_what_takes_longer_than_the_drain() {
+async fn a_drain_cuts_what_takes_longer() {
     let endpoint = Endpoint::open(&Timeouts { drain: Duration::from_millis(100), ..timeouts() });
     let mut busy = Client::connect(endpoint.address()).await;
     busy.say("GET /wait HTTP/1.1\r\nhost: h\r\n\r\n").await;
@@ -43,7 +43,7 @@ async fn cuts_what_takes_longer_than_the_drain() {
 }
 
 #[tokio::test]
-async fn http2_is_told_to_go_away_and_finishes_what_it_has_begun() {
+async fn http2_gets_a_goaway_and_finishes_what_it_has_begun() {
     let endpoint = Endpoint::open(&timeouts());
     let stream = TcpStream::connect(endpoint.address()).await.unwrap();
     let mut client = Http2Client::on(stream).await;
@@ -116,7 +116,7 @@ async fn an_upgraded_connection_goes_on_until_the_drain_is_over() {
 }
 
 #[tokio::test]
-async fn the_drain_ends_with_the_last_upgraded_connection() {
+async fn a_drain_ends_with_the_last_upgraded_connection() {
     let endpoint = Endpoint::open(&timeouts());
     let mut client = Client::connect(endpoint.address()).await;
     client
@@ -129,7 +129,7 @@ async fn the_drain_ends_with_the_last_upgraded_connection() {
 }
 
 #[tokio::test]
-async fn connections_that_had_much_to_say_at_once_hear_it_too() {
+async fn connections_with_many_pipelined_requests_notice_a_drain_too() {
     let endpoint = Endpoint::open(&timeouts());
     let mut clients = Vec::new();
     // The runtime lets a task go on for 128 steps. After some of these there is none left.

@@ -116,8 +116,8 @@ impl Counts {
         self.0.counts().waited.load(Ordering::Relaxed)
     }
 
-    pub(super) fn refused(&self) -> u64 {
-        self.0.counts().refused.load(Ordering::Relaxed)
+    pub(super) fn untrusted(&self) -> u64 {
+        self.0.counts().untrusted.load(Ordering::Relaxed)
     }
 
     pub(super) fn over_address_limit(&self) -> u64 {

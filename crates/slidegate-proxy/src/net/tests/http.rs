@@ -7,7 +7,7 @@ use super::client::{Client, Http2Client};
 use super::endpoint::{Endpoint, timeouts};
 
 #[tokio::test]
-async fn speaks_http1_and_keeps_connections() {
+async fn a_server_speaks_http1_and_keeps_connections() {
     let endpoint = Endpoint::open(&timeouts());
     let mut client = Client::connect(endpoint.address()).await;
     assert_eq!(client.get("/one").await, "GET /one");
@@ -19,7 +19,7 @@ async fn speaks_http1_and_keeps_connections() {
 }
 
 #[tokio::test]
-async fn speaks_http2_with_prior_knowledge() {
+async fn a_server_speaks_http2_with_prior_knowledge() {
     let endpoint = Endpoint::open(&timeouts());
     let stream = TcpStream::connect(endpoint.address()).await.unwrap();
     let mut client = Http2Client::on(stream).await;
@@ -29,7 +29,7 @@ async fn speaks_http2_with_prior_knowledge() {
 }
 
 #[tokio::test]
-async fn tells_versions_apart_however_slowly_they_begin() {
+async fn a_server_detects_the_version_however_slowly_a_connection_begins() {
     let endpoint = Endpoint::open(&timeouts());
     let mut client = Client::connect(endpoint.address()).await;
     // It begins like the preface of HTTP/2.
@@ -41,7 +41,7 @@ async fn tells_versions_apart_however_slowly_they_begin() {
 }
 
 #[tokio::test]
-async fn answers_pipelined_requests_in_order() {
+async fn pipelined_requests_are_answered_in_order() {
     let endpoint = Endpoint::open(&timeouts());
     let mut client = Client::connect(endpoint.address()).await;
     let requests: String =
@@ -54,7 +54,7 @@ async fn answers_pipelined_requests_in_order() {
 }
 
 #[tokio::test]
-async fn does_not_hold_an_answer_back_for_the_rest_of_the_next_request() {
+async fn a_response_is_not_held_back_for_the_rest_of_the_next_request() {
     let endpoint = Endpoint::open(&timeouts());
     let mut client = Client::connect(endpoint.address()).await;
     client.say("GET /one HTTP/1.1\r\nhost: h\r\n\r\nGET /two HT").await;

@@ -59,7 +59,7 @@ fn headers() -> Vec<(Vec<u8>, &'static str)> {
 }
 
 #[tokio::test]
-async fn a_trusted_header_says_who_it_is() {
+async fn a_trusted_proxy_header_names_the_client() {
     let endpoint = endpoint(&timeouts());
     for (header, peer) in headers() {
         let mut client = Client::connect(endpoint.address()).await;
@@ -70,7 +70,7 @@ async fn a_trusted_header_says_who_it_is() {
 }
 
 #[tokio::test]
-async fn a_header_may_come_in_pieces() {
+async fn a_proxy_header_may_come_in_pieces() {
     let endpoint = endpoint(&timeouts());
     for (header, peer) in headers() {
         let mut client = Client::connect(endpoint.address()).await;
@@ -85,7 +85,7 @@ async fn a_header_may_come_in_pieces() {
 }
 
 #[tokio::test]
-async fn http2_may_follow() {
+async fn http2_may_follow_a_proxy_header() {
     let endpoint = endpoint(&timeouts());
     let mut client = Client::connect(endpoint.address()).await;
     client.say("PROXY TCP4 203.0.113.7 192.0.2.1 56324 443\r\n").await;
@@ -95,7 +95,7 @@ async fn http2_may_follow() {
 }
 
 #[tokio::test]
-async fn whatever_is_no_header_is_closed_at_once() {
+async fn a_connection_without_a_proxy_header_is_closed_at_once() {
     let endpoint = endpoint(&timeouts());
     let endless = [&b"PROXY TCP4 "[..], &[b'1'; 200]].concat();
     let headers = [
@@ -131,12 +131,12 @@ async fn a_peer_that_is_not_trusted_is_closed_whatever_it_sends() {
         client.say([header, REQUEST].concat()).await;
         assert_eq!(client.end().await.1, "");
     }
-    until("they are counted", || endpoint.counts.refused() == 2).await;
+    until("they are counted", || endpoint.counts.untrusted() == 2).await;
     endpoint.close().await;
 }
 
 #[tokio::test]
-async fn a_header_that_takes_too_long_is_closed() {
+async fn a_connection_whose_proxy_header_takes_too_long_is_closed() {
     let endpoint = endpoint(&Timeouts { head: Duration::from_millis(150), ..timeouts() });
     let mut client = Client::connect(endpoint.address()).await;
     client.say("PROXY TCP4 203.0.").await;

@@ -97,7 +97,7 @@ async fn connect(
 }
 
 #[tokio::test]
-async fn the_client_chooses_the_version() {
+async fn a_client_chooses_the_http_version() {
     let directory = Directory::new();
     let files = certify(&directory, "one");
     let endpoint = endpoint(&load(&files).unwrap(), &timeouts());
@@ -209,7 +209,7 @@ async fn what_is_no_handshake_is_closed_and_so_is_a_slow_one() {
 }
 
 #[tokio::test]
-async fn who_shakes_hands_and_says_nothing_is_closed_whatever_the_version() {
+async fn a_connection_that_is_silent_after_the_handshake_is_closed_whatever_the_version() {
     let directory = Directory::new();
     let files = certify(&directory, "one");
     let tls = load(&files).unwrap();

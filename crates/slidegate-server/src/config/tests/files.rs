@@ -58,7 +58,7 @@ fn gateway(text: &str) -> GatewayConfig {
 }
 
 #[test]
-fn the_first_example_loads() {
+fn example_of_the_docs_loads_as_written() {
     let config = file(FIRST).unwrap().config;
     let gateway = config.server.gateway.unwrap();
     assert_eq!(gateway.listen[0].to_string(), "127.0.0.1:8080");
@@ -68,13 +68,13 @@ fn the_first_example_loads() {
     let StoreConfig::Redis(redis) = config.server.store else { panic!("not Redis") };
     assert_eq!(redis.shown(), "127.0.0.1:6379");
     assert_eq!(redis.deadline, Duration::from_millis(50));
-    let rules = config.rules;
-    assert_eq!(rules.client_address.source(), AddressSource::XForwardedFor);
-    assert!(rules.client_address.trusts("10.1.2.3".parse().unwrap()));
+    let limiter = config.limiter;
+    assert_eq!(limiter.client_address.source(), AddressSource::XForwardedFor);
+    assert!(limiter.client_address.trusts("10.1.2.3".parse().unwrap()));
     let facts = Facts::new(&http::Method::POST, "/api/v1/auth/login")
         .client("203.0.113.7".parse().unwrap());
     assert_eq!(
-        rules.policies.explain(&facts).to_string(),
+        limiter.policies.explain(&facts).to_string(),
         "flood: takes 1 unit of 50/s from ip:203.0.113.7, in this process\n\
          api: takes 1 unit of 60/min, 10000/day from ip:203.0.113.7, plan free, having no user, api-key\n\
          login: takes 1 unit of 5/min from ip:203.0.113.7\n"

@@ -60,7 +60,7 @@ fn keys_and_digests_are_read_in_any_order_of_columns() {
     ] {
         let loaded = Keys::new(name, &text).load("").unwrap();
         let mut keys: Vec<_> =
-            loaded.config.rules.policies.plan_keys().map(|(key, _)| *key).collect();
+            loaded.config.limiter.policies.plan_keys().map(|(key, _)| *key).collect();
         keys.sort();
         let mut expected = [Identity::api_key(b"one"), Identity::api_key(b"two")];
         expected.sort();
@@ -68,7 +68,7 @@ fn keys_and_digests_are_read_in_any_order_of_columns() {
     }
     let empty = Keys::new("none.csv", "key,plan\n").load("").unwrap();
     assert_eq!(
-        empty.config.rules.summary.unknown_keys,
+        empty.config.limiter.summary.unknown_keys,
         UnknownKeys::Ignore,
         "an empty table is a table"
     );
@@ -143,7 +143,7 @@ fn what_is_wrong_has_the_line_in_the_file_of_keys_and_no_key() {
 }
 
 #[test]
-fn all_that_is_wrong_in_both_files_is_told_at_once() {
+fn all_problems_of_both_files_are_reported_at_once() {
     let keys = Keys::new("k.csv", "key,plan\na,gold\nb,\nc,free\nd,silver\n");
     let problems = keys.problem("[log]\nlevel = 'warning'\n");
     assert!(problems.starts_with("4 problems:\n"), "{problems}");

@@ -21,7 +21,7 @@ fn check(warned: &str, expected: &str, unwarned: &str) {
 }
 
 #[test]
-fn a_header_that_nobody_may_send() {
+fn a_header_that_nobody_may_send_is_warned_of() {
     check(
         &format!("{GATEWAY}client_address = 'x-forwarded-for'"),
         "test.toml:3: gateway.client_address: x-forwarded-for is never believed",
@@ -35,7 +35,7 @@ fn a_header_that_nobody_may_send() {
 }
 
 #[test]
-fn proxies_without_a_source_and_proxies_that_are_everybody() {
+fn proxies_without_a_source_and_proxies_that_are_everybody_are_warned_of() {
     check(
         &format!("{GATEWAY}trusted_proxies = '10.0.0.0/8'"),
         "gateway.trusted_proxies: all clients behind a trusted proxy share",
@@ -49,7 +49,7 @@ fn proxies_without_a_source_and_proxies_that_are_everybody() {
 }
 
 #[test]
-fn headers_of_identities_plans_and_lists_without_proxies() {
+fn headers_of_identities_plans_and_lists_without_proxies_are_warned_of() {
     let proxies = "trusted_proxies = '10.0.0.0/8'\nclient_address = 'x-real-ip'\n";
     for (text, expected) in [
         (
@@ -74,7 +74,7 @@ fn headers_of_identities_plans_and_lists_without_proxies() {
 }
 
 #[test]
-fn quotas_that_do_not_matter() {
+fn quotas_that_do_not_matter_are_warned_of() {
     let policy = |quotas: &str| format!("[[policy]]\nname = 'a'\nquotas = {quotas}\n");
     let good = policy("['60/min', '10000/day']");
     check(
@@ -101,7 +101,7 @@ fn quotas_that_do_not_matter() {
 }
 
 #[test]
-fn a_cost_that_one_request_can_pay() {
+fn a_cost_that_only_one_request_can_pay_is_warned_of() {
     check(
         &format!("{API}cost = 3"),
         "policy[0].cost: one request fits 5/min, and 2 units",
@@ -111,7 +111,7 @@ fn a_cost_that_one_request_can_pay() {
 }
 
 #[test]
-fn policies_that_never_take_part() {
+fn policies_that_never_apply_are_warned_of() {
     let policy = |path: &str| format!("{API}match = {{ path = '{path}' }}\n");
     let never = "policy[0]: it never takes part: its paths are exempt";
     check(
@@ -132,7 +132,7 @@ fn policies_that_never_take_part() {
 }
 
 #[test]
-fn readings_of_paths_that_are_switched_off() {
+fn readings_of_paths_that_are_switched_off_are_warned_of() {
     for (key, off, on, spelling) in [
         ("ignore_case", "false", "true", "/LOGIN"),
         ("encoded_slashes", "'keep'", "'decode'", "/x%2F..%2Flogin"),
@@ -145,13 +145,13 @@ fn readings_of_paths_that_are_switched_off() {
 }
 
 #[test]
-fn policies_that_are_there_twice() {
+fn duplicate_policies_are_warned_of() {
     let two = |second: &str| format!("{API}[[policy]]\nname = 'two'\nquotas = '{second}'\n");
     check(&two("5/60s"), "policy[1]: it says what policy api says already", &two("5/h"));
 }
 
 #[test]
-fn plans_and_users_that_nobody_can_be() {
+fn plans_and_users_that_nobody_can_be_are_warned_of() {
     let plan = "[plans.gold]\nquotas = '1/s'\n";
     check(&format!("{plan}{API}"), "plans.gold: no policy goes by plans", API);
     let two = format!(
@@ -190,7 +190,7 @@ fn plans_and_users_that_nobody_can_be() {
 }
 
 #[test]
-fn punishments_that_hit_others() {
+fn punishments_that_hit_others_are_warned_of() {
     let ban =
         |identity: &str| format!("{API}identity = {identity}\nban = {{ after = '20/min' }}\n");
     check(
@@ -213,7 +213,7 @@ fn punishments_that_hit_others() {
 }
 
 #[test]
-fn a_watching_policy_that_bans_and_keys_of_a_local_one() {
+fn a_shadow_policy_that_bans_and_keys_of_a_local_one_are_warned_of() {
     let ban = format!("{API}ban = {{ after = '20/min' }}\n");
     check(&format!("{ban}shadow = true"), "policy[0].ban: it never bans", &ban);
     let template = "[store]\nurl = 'redis://a'\nkey_templates = { api = 'rl:<identity>' }\n";
@@ -225,14 +225,14 @@ fn a_watching_policy_that_bans_and_keys_of_a_local_one() {
 }
 
 #[test]
-fn descriptors_that_nobody_can_send() {
+fn descriptors_that_nobody_can_send_are_warned_of() {
     let policy = format!("{API}match = {{ domain = 'edge', descriptors = {{ a = '*' }} }}\n");
     let expected = "policy[0]: it never takes part: there is no [rls]";
     check(&policy, expected, &format!("{policy}[rls]\nlisten = '127.0.0.1:8082'"));
 }
 
 #[test]
-fn leases_without_redis() {
+fn leases_without_redis_are_warned_of() {
     let leased = format!("{API}consistency = 'async'\n");
     check(
         &leased,
@@ -242,7 +242,7 @@ fn leases_without_redis() {
 }
 
 #[test]
-fn secrets_in_the_file() {
+fn secrets_in_the_file_are_warned_of() {
     let token = concat!("[admin]\ntoken_file = '", env!("CARGO_MANIFEST_DIR"), "/Cargo.toml'");
     check("[admin]\ntoken = 'hunter2'", "test.toml:2: admin.token: a secret in the file", token);
     check(
@@ -271,7 +271,7 @@ fn secrets_in_the_file() {
 }
 
 #[test]
-fn a_candidate_that_is_looser_than_what_is_in_force() {
+fn a_candidate_that_is_looser_than_what_is_in_force_is_warned_of() {
     check(
         &format!("{API}candidate = {{ quotas = ['5/min', '9/h'] }}"),
         "policy[0].candidate: 5/min would deny nobody that 5/min allows",
@@ -280,7 +280,7 @@ fn a_candidate_that_is_looser_than_what_is_in_force() {
 }
 
 #[test]
-fn a_password_on_the_command_line_and_a_variable_that_is_not_used() {
+fn a_password_on_the_command_line_and_a_variable_that_is_not_used_are_warned_of() {
     let flags = |url: &str| Flags { redis: Some(url.parse().unwrap()), ..Flags::default() };
     let warnings = |loaded: crate::config::Loaded| loaded.warnings.len();
     assert_eq!(warnings(with("", flags("redis://:hunter2@a"), &[]).unwrap()), 1);
@@ -291,7 +291,7 @@ fn a_password_on_the_command_line_and_a_variable_that_is_not_used() {
 }
 
 #[test]
-fn policies_that_invented_credentials_evade() {
+fn policies_that_invented_credentials_evade_are_warned_of() {
     let api = |identity: &str| format!("{API}identity = {identity}\nanonymous = 'skip'\n");
     let guard = "[[policy]]\nname = 'address'\nscope = 'local'\nquotas = '50/s'\n";
     for (identity, expected) in [
@@ -318,7 +318,7 @@ fn policies_that_invented_credentials_evade() {
 }
 
 #[test]
-fn listed_keys_that_were_not_issued() {
+fn listed_keys_that_were_not_issued_are_warned_of() {
     let keys = "[plans.p]\nquotas = '1/s'\n[[policy]]\nname = 'a'\nidentity = ['api-key', 'ip']\n\
                 plan = 'p'\n[[api_key]]\nplan = 'p'\nname = 'acme'\n\
                 digest = 'a2e3ac06bb3a3d74863f2e5db2e3fcbe'\n";
@@ -347,7 +347,7 @@ fn listed_keys_that_were_not_issued() {
 }
 
 #[test]
-fn visitors_who_share_one_account() {
+fn visitors_who_share_one_account_are_warned_of() {
     let policy = |keys: &str| format!("{GATEWAY}user_header = 'x-user'\n{PROXIES}{API}{keys}\n");
     let expected =
         "policy[0].identity: all requests without user or header:x-tenant share one account";
@@ -362,7 +362,7 @@ fn visitors_who_share_one_account() {
 }
 
 #[test]
-fn lists_that_exempt_every_request() {
+fn lists_that_exempt_every_request_are_warned_of() {
     let root = |list: &str| format!("{API}[exempt]\n{list}\n");
     let own = |list: &str| format!("{API}exempt = {{ {list} }}\n");
     for (all, some, expected) in [
@@ -376,7 +376,7 @@ fn lists_that_exempt_every_request() {
 }
 
 #[test]
-fn an_upstream_that_is_the_gateway() {
+fn an_upstream_that_is_the_gateway_is_warned_of() {
     let gateway = |listen: &str, upstream: &str| {
         format!("[gateway]\nlisten = {listen}\nupstream = ['http://10.0.0.9:3000', '{upstream}']\n")
     };
@@ -398,7 +398,7 @@ fn an_upstream_that_is_the_gateway() {
 }
 
 #[test]
-fn a_policy_for_get_that_head_evades() {
+fn a_policy_for_get_that_head_evades_is_warned_of() {
     let policy = |methods: &str| format!("{API}match = {{ {methods} }}\n");
     let expected = "HEAD requests are not counted";
     check(&policy("method = 'GET'"), expected, &policy("method = ['GET', 'HEAD']"));
@@ -410,7 +410,7 @@ fn a_policy_for_get_that_head_evades() {
 }
 
 #[test]
-fn plans_of_keys_that_share_the_account_of_their_address() {
+fn plans_of_keys_that_share_the_account_of_their_address_are_warned_of() {
     let policy = |identity: &str| {
         format!(
             "[plans.p]\nquotas = '1/s'\n[[policy]]\nname = 'a'\nplan = 'p'\n{identity}\n\
@@ -423,7 +423,7 @@ fn plans_of_keys_that_share_the_account_of_their_address() {
 }
 
 #[test]
-fn a_json_template_that_is_sent_as_text() {
+fn a_json_template_that_is_sent_as_text_is_warned_of() {
     let refusal = |keys: &str| format!("[refusal]\n{keys}\n");
     for json in [r#"{"error":"slow down"}"#, r#" { "wait": {retry_after} }"#, r#"[{"a":1}]"#] {
         check(

@@ -28,7 +28,7 @@ fn problem(text: &str, line: &str, variables: &[(&str, &str)]) -> String {
 /// What a request from one address is charged.
 fn charges(config: &Config) -> String {
     let facts = Facts::new(&http::Method::GET, "/").client("203.0.113.7".parse().unwrap());
-    config.rules.policies.explain(&facts).to_string()
+    config.limiter.policies.explain(&facts).to_string()
 }
 
 fn default_of(quota: &str) -> String {
@@ -36,7 +36,7 @@ fn default_of(quota: &str) -> String {
 }
 
 #[test]
-fn without_anything_programs_can_ask_and_addresses_have_100_a_minute() {
+fn an_empty_configuration_serves_decisions_with_100_a_minute_per_address() {
     let config = load(&Sources::default()).unwrap().config;
     assert!(config.server.gateway.is_none());
     assert_eq!(config.server.decisions.as_ref().unwrap().listen[0].to_string(), "127.0.0.1:8081");
@@ -61,7 +61,7 @@ fn with_an_upstream_there_is_a_gateway() {
 }
 
 #[test]
-fn the_default_policy_goes_by_flag_then_environment_then_file() {
+fn a_default_policy_comes_from_flag_then_environment_then_file() {
     let file = "[[policy]]\nname = 'default'\nquotas = '3/min'\n";
     let variables: &[_] = &[("RATE_LIMIT_MAX", "2"), ("RATE_LIMIT_TTL", "10")];
     assert_eq!(charges(&loaded(file, "", &[])), default_of("3/min"));
@@ -89,7 +89,7 @@ fn profiles_are_the_ready_made_ones() {
 }
 
 #[test]
-fn the_environment_starts_a_server_without_any_file() {
+fn environment_variables_start_a_server_without_any_file() {
     for (variables, quota) in [
         (&[("RATE_LIMIT_MAX", "10")][..], "10/min"),
         (&[("RATE_LIMIT_TTL", "3600")], "100/h"),
@@ -108,10 +108,10 @@ const SEVERAL: &str = "[plans.free]\nquotas = '60/min'\n\
     [[policy]]\nname = 'sold'\nplan = 'free'\n";
 
 #[test]
-fn the_environment_tunes_a_policy_of_the_file_and_adds_none() {
+fn environment_variables_tune_a_policy_of_the_file_and_add_none() {
     let quotas = |variables: &[(&str, &str)], line: &str| -> Vec<String> {
         let config = loaded(SEVERAL, line, variables);
-        let policies: Vec<_> = config.rules.policies.iter().collect();
+        let policies: Vec<_> = config.limiter.policies.iter().collect();
         assert_eq!(policies.len(), 4, "{variables:?}");
         assert_eq!(policies[1].paths(), ["/login"], "{variables:?}");
         let list = |quotas: &[slidegate::Quota]| {
@@ -249,16 +249,16 @@ fn bad_variables_are_named_with_their_value() {
 fn policies_can_be_switched_off_and_that_is_said_aloud() {
     let file = "[blocked]\nnetworks = ['198.51.100.0/24']\n";
     let loaded = with(file, Flags::default(), &[("RATE_LIMIT_ENABLED", "false")]).unwrap();
-    assert!(!loaded.config.rules.enforced);
+    assert!(!loaded.config.limiter.enforced);
     assert_eq!(charges(&loaded.config), "no policies\n");
     let blocked = Facts::new(&http::Method::GET, "/").client("198.51.100.1".parse().unwrap());
-    assert!(loaded.config.rules.policies.explain(&blocked).blocked.is_some());
+    assert!(loaded.config.limiter.policies.explain(&blocked).blocked.is_some());
     assert!(loaded.warnings[0].to_string().contains("NO POLICY IS ENFORCED"));
-    assert_eq!(loaded.config.rules.summary.policies.len(), 1, "what would be in force is known");
+    assert_eq!(loaded.config.limiter.summary.policies.len(), 1, "what would be in force is known");
 }
 
 #[test]
-fn redis_goes_by_flag_then_environment_then_file() {
+fn redis_comes_from_flag_then_environment_then_file() {
     let shown = |config: Config| match config.server.store {
         StoreConfig::Redis(redis) => redis.shown(),
         StoreConfig::Memory { .. } => "memory".to_owned(),
@@ -291,7 +291,7 @@ fn flags_outweigh_the_file_wherever_both_speak() {
     assert_eq!(gateway.proxy.routes[0].servers.len(), 2);
     assert_eq!(gateway.listen[0].to_string(), "unix:/run/a.sock");
     assert_eq!(gateway.proxy.workers, 2);
-    let clients = &config.rules.client_address;
+    let clients = &config.limiter.client_address;
     assert!(
         clients.trusts("192.0.2.1".parse().unwrap())
             && !clients.trusts("10.0.0.1".parse().unwrap())
@@ -324,7 +324,7 @@ fn flags_that_cannot_be_are_named() {
 }
 
 #[test]
-fn the_file_is_named_by_the_environment_unless_a_flag_does() {
+fn a_configuration_file_is_named_by_the_environment_unless_a_flag_does() {
     let folder = std::env::temp_dir().join(format!("slidegate-precedence-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     let write = |name: &str, text: &str| {

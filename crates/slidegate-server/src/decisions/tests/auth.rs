@@ -79,10 +79,10 @@ async fn nginx_gets_the_refusal_in_headers() {
 #[tokio::test]
 async fn nginx_fetches_a_refusal_of_several_lines() {
     let two_lines = Refusal::template("text/plain", "slow\ndown\n").unwrap();
-    let rules =
+    let limiter =
         crate::config::LimiterConfig { responder: Responder::new().refusal(two_lines), ..rules() };
     let clock = ManualClock::new(Timestamp::from_millis(1_794_787_200_000));
-    let api = DecisionsApi::new(rules, MemoryStore::builder().clock(clock).build());
+    let api = DecisionsApi::new(limiter, MemoryStore::builder().clock(clock).build());
     original(&api, "POST", "/login", "203.0.113.7").await;
     let got = original(&api, "POST", "/login", "203.0.113.7").await;
     assert_eq!(got.header("x-slidegate-status"), Some("429"));
@@ -119,7 +119,7 @@ async fn envoy_puts_the_path_after_the_prefix() {
 }
 
 #[tokio::test]
-async fn a_proxy_that_does_not_tell_enough_is_told_so() {
+async fn a_proxy_that_does_not_send_enough_gets_an_error() {
     let api = api();
     for (target, headers, members) in [
         ("/v1/auth", vec![], vec!["x-forwarded-method", "x-forwarded-uri"]),
@@ -186,7 +186,7 @@ async fn an_absolute_target_has_a_path_too() {
 
 /// Peer, `X-Forwarded-For`, and who the client is. `10.0.0.0/8` is trusted.
 #[tokio::test]
-async fn the_client_is_whom_the_asking_proxy_adds_and_then_as_configured() {
+async fn a_client_address_is_what_the_asking_proxy_adds_and_then_as_configured() {
     let api = api();
     for (peer, lines, client) in [
         ("127.0.0.1", vec!["203.0.113.7"], "Some(203.0.113.7)"),

@@ -11,7 +11,7 @@ async fn remaining(api: &DecisionsApi, charge: &Value) -> u64 {
 }
 
 #[tokio::test]
-async fn all_are_spent_or_none() {
+async fn charges_of_a_question_are_spent_all_or_none() {
     let api = api();
     let tenant = json!({"policy": "tenant", "identity": {"kind": "x-tenant", "value": "acme"}});
     let export = json!({"policy": "export", "identity": "user:42", "cost": 2});
@@ -29,7 +29,7 @@ async fn all_are_spent_or_none() {
 }
 
 #[tokio::test]
-async fn it_is_the_account_that_requests_spend_from() {
+async fn a_charge_is_of_the_account_that_requests_spend_from() {
     let api = api();
     api.ask(json!({"path": "/export", "client": "2001:db8::1"})).await;
     for identity in [
@@ -63,7 +63,7 @@ async fn identities_as_a_standing_shows_them_can_be_charged() {
 }
 
 #[tokio::test]
-async fn a_plan_can_be_named() {
+async fn a_charge_can_name_a_plan() {
     let api = api();
     let charge = json!({"policy": "api", "identity": "user:42", "plan": "pro"});
     assert_eq!(remaining(&api, &charge).await, 30);

@@ -6,7 +6,7 @@ use super::{DecisionsApi, api, rules};
 use crate::store::AnyStore;
 
 #[tokio::test]
-async fn what_is_allowed_is_spent_and_told_to_the_client() {
+async fn what_is_allowed_is_spent_and_reported_to_the_client() {
     let api = api();
     let reply = api.ask(json!({"path": "/api/x?page=2", "client": "203.0.113.7"})).await;
     assert_eq!(
@@ -59,7 +59,7 @@ async fn a_denial_has_the_whole_refusal() {
 }
 
 #[tokio::test]
-async fn whom_the_caller_knows_it_tells() {
+async fn a_caller_can_name_user_and_plan() {
     let api = api();
     let question = json!({"path": "/api/x", "user": "42", "plan": "pro", "cost": 7});
     let reply = api.ask(question).await;
@@ -99,7 +99,7 @@ async fn no_policy_or_an_exemption_is_a_plain_yes() {
 }
 
 #[tokio::test]
-async fn the_blocked_and_the_too_costly_are_blocked() {
+async fn blocked_and_too_costly_requests_are_blocked() {
     let api = api();
     let blocked = api.ask(json!({"path": "/api/x", "client": "198.51.100.9"})).await;
     assert_eq!((&blocked["verdict"], &blocked["reason"]), (&json!("block"), &json!("blocked")));
@@ -129,7 +129,7 @@ async fn denials_lead_to_a_ban() {
 }
 
 #[tokio::test]
-async fn a_watching_policy_is_told_and_denies_nothing() {
+async fn a_shadow_policy_is_reported_and_denies_nothing() {
     let api = api();
     let question = json!({"path": "/export", "client": "203.0.113.7", "cost": 1});
     api.ask(question.clone()).await;

@@ -10,7 +10,7 @@ use crate::decisions::question::MAX_BYTES;
 
 /// Each question, its first mistake, and a part of what is said of it.
 #[tokio::test]
-async fn the_first_mistake_is_named() {
+async fn a_questions_first_mistake_is_named() {
     let api = api();
     let charge = |charge: Value| json!({"charges": [charge]});
     let table = [
@@ -78,7 +78,7 @@ async fn the_first_mistake_is_named() {
 }
 
 #[tokio::test]
-async fn identities_that_are_none() {
+async fn invalid_identities_are_mistakes() {
     let api = api();
     for (identity, part) in [
         (json!("nobody"), "expected kind:value"),
@@ -175,7 +175,7 @@ async fn only_json_is_read() {
 }
 
 #[tokio::test]
-async fn other_methods_paths_and_queries() {
+async fn other_methods_paths_and_queries_are_refused() {
     let api = api();
     for (method, target, status, allow) in [
         ("GET", "/v1/decide", 405, Some("POST")),

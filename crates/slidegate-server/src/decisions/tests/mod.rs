@@ -92,16 +92,16 @@ fn api() -> DecisionsApi {
 }
 
 impl DecisionsApi {
-    fn new(rules: LimiterConfig, store: impl Into<AnyStore>) -> Self {
-        Self::with_token(rules, store, None)
+    fn new(limiter: LimiterConfig, store: impl Into<AnyStore>) -> Self {
+        Self::with_token(limiter, store, None)
     }
 
     fn with_token(
-        rules: LimiterConfig,
+        limiter: LimiterConfig,
         store: impl Into<AnyStore>,
         token: Option<&Secret>,
     ) -> Self {
-        let (live, clock) = (LiveConfig::of(rules, store), Arc::new(SystemClock::new()));
+        let (live, clock) = (LiveConfig::of(limiter, store), Arc::new(SystemClock::new()));
         let observer = Observer::new(live.gate().clone(), &LOG, None, clock.clone());
         let refunds = Arc::default();
         let decisions = Decisions { live, observer: observer.clone(), clock, refunds };

@@ -22,6 +22,11 @@ fn validator(schema: &str) -> Validator {
     jsonschema::validator_for(&root).unwrap()
 }
 
+/// Whether the description has such a question, or such a list of them.
+pub(super) fn is_question(json: &Value) -> bool {
+    ASK.is_valid(json)
+}
+
 /// Fails unless the body of a response is as described.
 pub(super) fn check(got: &Got) {
     let validator = match (got.status.as_u16(), got.header("content-type")) {
@@ -41,7 +46,7 @@ pub(super) fn check(got: &Got) {
 }
 
 #[tokio::test]
-async fn it_is_served_as_it_is_written() {
+async fn openapi_is_served_as_it_is_written() {
     let request = Request::get("/v1/openapi.json").body(Full::new(Bytes::new())).unwrap();
     let got = api().send("127.0.0.1", request).await;
     assert_eq!((got.status.as_u16(), got.text()), (200, OPENAPI));
@@ -49,7 +54,7 @@ async fn it_is_served_as_it_is_written() {
 }
 
 #[tokio::test]
-async fn every_path_and_method_in_it_exists() {
+async fn every_path_and_method_of_openapi_exists() {
     let api = api();
     let paths = DESCRIPTION["paths"].as_object().unwrap();
     assert_eq!(paths.len(), 7);
@@ -67,7 +72,7 @@ async fn every_path_and_method_in_it_exists() {
 }
 
 #[test]
-fn it_describes_the_questions() {
+fn openapi_describes_the_questions() {
     for question in [
         json!({}),
         json!({

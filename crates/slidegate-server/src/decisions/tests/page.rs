@@ -26,9 +26,9 @@ fn rules(clock: &ManualClock) -> LimiterConfig {
     let text = blocks("toml").next().unwrap().to_owned();
     let file = Some(File::Text { name: "docs/decisions.md".to_owned(), text });
     let loaded = config::load(&Sources { file, ..Sources::default() }).unwrap();
-    let mut rules = loaded.config.rules;
-    rules.responder = rules.responder.headers(Headers::default().clock(clock.clone()));
-    rules
+    let mut limiter = loaded.config.limiter;
+    limiter.responder = limiter.responder.headers(Headers::default().clock(clock.clone()));
+    limiter
 }
 
 /// The request that a curl line sends.
@@ -62,7 +62,7 @@ fn shown(got: &Got) -> String {
 }
 
 #[tokio::test]
-async fn every_answer_on_it_is_the_one_that_is_given() {
+async fn every_answer_on_the_docs_page_is_the_one_that_is_given() {
     // A calendar day has begun, so that no stamp is rounded.
     let clock = ManualClock::new(Timestamp::from_millis(1_794_787_200_000));
     let api = DecisionsApi::new(rules(&clock), MemoryStore::builder().clock(clock).build());

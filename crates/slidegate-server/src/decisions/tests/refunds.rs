@@ -67,7 +67,7 @@ async fn only_what_was_spent_on_a_refundable_question_has_an_id() {
 }
 
 #[tokio::test]
-async fn each_of_several_has_its_own_id() {
+async fn each_of_several_questions_has_its_own_id() {
     let api = api();
     let question = json!({"path": "/export", "client": "203.0.113.7", "refundable": true});
     let replies = api.ask(json!([question, question, {"path": "/export"}])).await;

@@ -10,7 +10,7 @@ fn verdicts(replies: &Value) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn they_are_answered_in_order_and_apart() {
+async fn several_questions_are_answered_in_order_and_apart() {
     let api = api();
     let login = json!({"method": "POST", "path": "/login", "client": "203.0.113.7"});
     let export = json!({"charges": [{"policy": "export", "identity": "user:42", "cost": 5}]});
@@ -28,7 +28,7 @@ async fn peeking_at_several_spends_nothing() {
 }
 
 #[tokio::test]
-async fn there_can_be_none_and_not_too_many() {
+async fn a_list_of_questions_can_be_empty_and_not_too_long() {
     let api = api();
     assert_eq!(api.ask(json!([])).await, json!([]));
     let many = |count| Value::Array(vec![json!({}); count]).to_string();
@@ -37,7 +37,7 @@ async fn there_can_be_none_and_not_too_many() {
 }
 
 #[tokio::test]
-async fn one_that_is_wrong_spends_nothing_of_the_others() {
+async fn a_wrong_question_in_a_list_spends_nothing_of_the_others() {
     let api = api();
     let login = json!({"method": "POST", "path": "/login", "client": "203.0.113.7"});
     let unknown = json!({"charges": [{"policy": "logon", "identity": "user:42"}]});

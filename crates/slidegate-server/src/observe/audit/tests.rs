@@ -96,7 +96,7 @@ fn full_files_are_kept_as_many_as_asked_for() {
 }
 
 #[test]
-fn another_life_goes_on_where_the_last_one_ended() {
+fn a_trail_after_a_restart_goes_on_where_the_last_one_ended() {
     let place = Place::new();
     for _ in 0..2 {
         let (trail, _worker) = Trail::begin(&config(place.file())).unwrap();
@@ -114,7 +114,7 @@ fn a_full_disk_loses_records_and_counts_them() {
 }
 
 #[test]
-fn what_was_lost_is_told_in_the_next_line() {
+fn lost_records_are_reported_in_the_next_line() {
     let place = Place::new();
     let (trail, worker) = Trail::begin(&config(place.file())).unwrap();
     trail.losses.on_disk.store(7, Ordering::Relaxed);
@@ -127,7 +127,7 @@ fn what_was_lost_is_told_in_the_next_line() {
 }
 
 #[test]
-fn a_stuck_disk_holds_nobody_up() {
+fn a_stuck_disk_delays_no_request() {
     let place = Place::new();
     let made = std::process::Command::new("mkfifo").arg(place.file()).status().unwrap();
     assert!(made.success());

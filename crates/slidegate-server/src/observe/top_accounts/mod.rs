@@ -268,7 +268,7 @@ impl SeenAccount {
         if self.plan.as_ref() != plan {
             self.plan = plan.cloned();
         }
-        let given = policy.standings.iter().filter(|_| policy.quotas_given).map(Standing::quota);
+        let given = policy.standings.iter().filter(|_| policy.caller_quotas).map(Standing::quota);
         let own = self.quotas.as_ref().map_or(&[][..], Quotas::as_slice);
         if !own.iter().copied().eq(given.clone()) {
             self.quotas = Quotas::new(given).ok();

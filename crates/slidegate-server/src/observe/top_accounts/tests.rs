@@ -55,7 +55,7 @@ fn policies(quota: Quota) -> Policies {
 }
 
 #[test]
-fn the_most_denied_come_first_with_their_numbers() {
+fn most_denied_accounts_come_first_with_their_numbers() {
     let watched = Watched::new(policies(Quota::per_hour(1)));
     for (user, requests) in [("ann", 3), ("bob", 11), ("eve", 2), ("kim", 1)] {
         (0..requests).for_each(|_| watched.request(user));
@@ -106,7 +106,7 @@ fn denials_are_forgotten_by_halves() {
 }
 
 #[test]
-fn a_policy_that_only_watches_denies_nobody() {
+fn a_shadow_policy_denies_no_account() {
     let policy = Policy::new("trial").identity([Source::User]).quota(Quota::per_hour(1)).shadow();
     let watched = Watched::new(Policies::builder().policy(policy).build().unwrap());
     (0..5).for_each(|_| watched.request("ann"));
@@ -115,7 +115,7 @@ fn a_policy_that_only_watches_denies_nobody() {
 }
 
 #[test]
-fn the_nearest_come_first_and_who_has_plenty_left_is_not_there() {
+fn accounts_nearest_their_quota_come_first_and_those_with_plenty_left_are_absent() {
     let watched = Watched::new(policies(Quota::per_hour(10)));
     for (user, requests) in [("ann", 5), ("bob", 9), ("eve", 4), ("kim", 12)] {
         (0..requests).for_each(|_| watched.request(user));
@@ -160,7 +160,7 @@ fn a_full_set_lets_go_those_that_are_as_near_and_gone() {
 }
 
 #[test]
-fn the_plan_is_the_one_last_seen() {
+fn an_accounts_plan_is_the_one_last_seen() {
     let plan = |name, units| Plan::new(name, [Quota::per_hour(units)]);
     let policy = Policy::new("api")
         .identity([Source::User])

@@ -1,30 +1,26 @@
 //! The service behind the operator's overrides: creates, persists, applies and lifts them.
 //!
 //! Without Redis an override holds in this process, and after a restart if accounts are saved. With
-//! Redis it is written to a map shared by all gateways, which each of them polls four times a
-//! second. While Redis is unreachable, the overrides last read stay in force; if Redis has lost them
-//! when it is back, they are written again.
+//! Redis it is written there, and all gateways read it with their next exchange.
 
 mod persistence;
 mod record;
-mod shared;
+mod state;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use slidegate::policy::{Action, Override, Overrides};
+use slidegate::policy::{Action, Overrides};
 use slidegate::{AccountError, Gate, Identity, Policies, Timestamp};
-use slidegate_redis::{EventLogError, MapVersion, SharedMap, SharedMapError};
+use slidegate_redis::{SharedState, SharedStateError};
 use tokio::sync::Mutex;
 
 pub(crate) use self::persistence::Persistence;
 pub(crate) use self::record::{Actor, Expiry, OperatorAction, OverrideRecord, Target, window_text};
-use self::shared::{LIFT_TTL, RESET_TTL};
-use super::bans::SharedBans;
-use super::outage::Outage;
+pub(super) use self::state::OverrideState;
+use self::state::{LIFT_TTL, RESET_TTL};
 use crate::api::{AccountsReset, OverrideCreated, OverrideLifted, OverrideList, OverrideView};
 use crate::calendar::Rfc3339;
 use crate::store::AnyStore;
@@ -34,26 +30,7 @@ use crate::store::AnyStore;
 pub(crate) struct OverrideService {
     gate: Arc<Gate<AnyStore>>,
     persistence: Persistence,
-    began: Timestamp,
-    state: Mutex<OverrideState>,
-    /// The policies' bans that gateways share: a reset lifts them at all gateways.
-    bans: Option<Arc<SharedBans>>,
-}
-
-/// The overrides as last known.
-#[derive(Debug, Default)]
-struct OverrideState {
-    overrides: Vec<OverrideRecord>,
-    /// How far the clock of the overrides is ahead of the gate's. With Redis they are dated by its
-    /// clock, which all gateways share; their own may be hours off.
-    clock_offset_ms: i64,
-    /// The version last read from Redis; `None` forces a full read.
-    seen: Option<MapVersion>,
-    /// When Redis was last read.
-    read_at: Option<Timestamp>,
-    /// Ids of the resets in Redis that were applied here.
-    resets: HashSet<String>,
-    outage: Outage,
+    state: Arc<Mutex<OverrideState>>,
 }
 
 /// Why an override could not be created or lifted, or an account not be reset.
@@ -75,9 +52,7 @@ pub(crate) enum OverrideError {
     #[error("there are {} overrides in force already: lift some of them first", Overrides::MAX)]
     Full,
     #[error("cannot write to Redis; the change may not be in effect and can be repeated")]
-    SharedMap(#[source] SharedMapError),
-    #[error("cannot write to Redis; the change may not be in effect and can be repeated")]
-    Bans(#[from] EventLogError),
+    Redis(#[source] SharedStateError),
     #[error("cannot write the file of overrides; nothing was changed")]
     Disk(#[source] anyhow::Error),
     #[error("the store failed; the request can be repeated")]
@@ -85,23 +60,25 @@ pub(crate) enum OverrideError {
 }
 
 // All that Redis can hold can be applied.
-const _: () = assert!(SharedMap::MAX_ENTRIES <= Overrides::MAX);
+const _: () = assert!(SharedState::MAX_ENTRIES <= Overrides::MAX);
 
 impl OverrideService {
-    /// A service with the overrides of the file, if there is one; those in Redis are read by
-    /// [`refresh`](Self::refresh). Resets lift the bans that gateways share.
+    /// A service with the overrides of the file, if there is one; those in Redis are read by the
+    /// exchange.
     pub(crate) fn open(
         gate: Arc<Gate<AnyStore>>,
         persistence: Persistence,
-        bans: Option<Arc<SharedBans>>,
     ) -> anyhow::Result<Self> {
-        let mut state = OverrideState::default();
+        let mut state = OverrideState::new(gate.now());
         if let Persistence::File(path) = &persistence {
             state.replace(persistence::read(path)?, &gate);
             crate::disk::try_writing(path)?;
         }
-        let (began, state) = (gate.now(), Mutex::new(state));
-        Ok(Self { gate, persistence, began, state, bans })
+        let state = match &persistence {
+            Persistence::Redis(exchange) => exchange.overrides.clone(),
+            _ => Arc::new(Mutex::new(state)),
+        };
+        Ok(Self { gate, persistence, state })
     }
 
     pub(crate) fn gate(&self) -> &Arc<Gate<AnyStore>> {
@@ -121,7 +98,7 @@ impl OverrideService {
         }
         let mut state = self.state.lock().await;
         // So that the override is dated by Redis's clock, not by this machine's.
-        if state.seen.is_none() {
+        if state.read_at.is_none() {
             self.read(&mut state).await?;
         }
         let now_ms = state.drop_ended(&self.gate);
@@ -130,7 +107,7 @@ impl OverrideService {
         if lasting.is_zero() {
             return Err(OverrideError::Past { now_ms });
         }
-        if lasting > SharedMap::LONGEST {
+        if lasting > SharedState::LONGEST {
             return Err(OverrideError::TooLong);
         }
         let record = OverrideRecord {
@@ -206,21 +183,19 @@ impl OverrideService {
         let mut state = self.state.lock().await;
         // A full read, so that the reset gets an exact date, and fails before anything is reset if
         // Redis is unreachable.
-        state.seen = None;
+        state.fully_read_at = None;
         self.read(&mut state).await?;
         let created_ms = state.now_ms(&self.gate);
         // Before the other gateways see the reset: what they then read from Redis is newer.
         for account in &accounts {
             self.gate.admin().reset(account).await?;
         }
-        if let Some(bans) = &self.bans {
-            bans.lift(&accounts).await?;
-        }
-        if let Persistence::SharedMap(map) = &self.persistence {
+        if let Persistence::Redis(exchange) = &self.persistence {
+            exchange.lift_bans(&accounts).await?;
             let id = format!("reset-{:016x}", fastrand::u64(..));
             let action = OperatorAction::Reset;
             let record = OverrideRecord { id, action, target, actor, created_ms, until_ms: 0 };
-            map.insert(&record.id, &record.text(), RESET_TTL).await?;
+            exchange.write(&record, RESET_TTL).await?;
             state.resets.insert(record.id);
         }
         Ok(reset)
@@ -236,7 +211,7 @@ impl OverrideService {
     /// The overrides in force, by their end: all, or those that concern an identity.
     pub(crate) async fn list(&self, identity: Option<&Identity>) -> OverrideList {
         let mut state = self.state.lock().await;
-        let _ = self.read(&mut state).await;
+        let stale = self.read(&mut state).await.is_err();
         let now_ms = state.drop_ended(&self.gate);
         let is_wanted =
             |record: &&OverrideRecord| identity.is_none_or(|one| record.target.concerns(one));
@@ -245,12 +220,20 @@ impl OverrideService {
         let policies = self.gate.policies();
         let view = |record| OverrideView::at(now_ms, record, &policies);
         let overrides = records.into_iter().map(view).collect();
-        OverrideList { overrides, stale: state.outage.is_on() }
+        OverrideList { overrides, stale }
     }
 
     /// The current time on the clock of the overrides.
     pub(crate) async fn now_ms(&self) -> u64 {
         self.state.lock().await.now_ms(&self.gate)
+    }
+
+    /// Brings the state up to date with Redis.
+    async fn read(&self, state: &mut OverrideState) -> Result<(), SharedStateError> {
+        match &self.persistence {
+            Persistence::Redis(exchange) => exchange.exchange(state).await,
+            _ => Ok(()),
+        }
     }
 
     /// Writes a record to Redis, or all overrides to the file.
@@ -262,48 +245,12 @@ impl OverrideService {
     ) -> Result<(), OverrideError> {
         match &self.persistence {
             Persistence::Process => Ok(()),
-            Persistence::SharedMap(map) => {
-                Ok(map.insert(&record.id, &record.text(), lasting).await?)
-            }
+            Persistence::Redis(exchange) => Ok(exchange.write(record, lasting).await?),
             Persistence::File(path) => {
                 let (path, overrides) = (path.clone(), overrides.to_vec());
                 let write = move || persistence::write(&path, &overrides);
                 let written = tokio::task::spawn_blocking(write).await;
                 written.unwrap_or_else(|panicked| Err(panicked.into())).map_err(OverrideError::Disk)
-            }
-        }
-    }
-}
-
-impl OverrideState {
-    fn now_ms(&self, gate: &Gate<AnyStore>) -> u64 {
-        gate.now().as_millis().saturating_add_signed(self.clock_offset_ms)
-    }
-
-    /// A time of the overrides' clock on the gate's.
-    fn gate_time(&self, ms: u64) -> Timestamp {
-        Timestamp::from_millis(ms.saturating_add_signed(self.clock_offset_ms.saturating_neg()))
-    }
-
-    /// Drops expired overrides and returns the current time on their clock.
-    fn drop_ended(&mut self, gate: &Gate<AnyStore>) -> u64 {
-        let now_ms = self.now_ms(gate);
-        self.overrides.retain(|record| record.until_ms > now_ms);
-        now_ms
-    }
-
-    /// Puts these overrides in force.
-    fn replace(&mut self, overrides: Vec<OverrideRecord>, gate: &Gate<AnyStore>) {
-        self.overrides = overrides;
-        let in_force = self.overrides.iter().filter_map(|record| {
-            let OperatorAction::Override(action) = record.action else { return None };
-            let Target { identity, policy } = record.target.clone();
-            Some(Override { identity, policy, action, until: self.gate_time(record.until_ms) })
-        });
-        match Overrides::new(in_force) {
-            Ok(overrides) => gate.admin().replace_overrides(overrides),
-            Err(error) => {
-                tracing::error!(%error, "cannot apply overrides; keeping the previous ones");
             }
         }
     }
@@ -320,11 +267,11 @@ impl OverrideError {
     }
 }
 
-impl From<SharedMapError> for OverrideError {
-    fn from(error: SharedMapError) -> Self {
+impl From<SharedStateError> for OverrideError {
+    fn from(error: SharedStateError) -> Self {
         match error {
-            SharedMapError::Full => Self::Full,
-            error => Self::SharedMap(error),
+            SharedStateError::Full => Self::Full,
+            error => Self::Redis(error),
         }
     }
 }

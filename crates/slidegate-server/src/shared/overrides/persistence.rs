@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use anyhow::{Context, ensure};
 use serde::{Deserialize, Serialize};
-use slidegate_redis::SharedMap;
 
 use super::record::OverrideRecord;
 use crate::config::SnapshotConfig;
 use crate::disk;
+use crate::shared::exchange::Exchange;
 
 /// Where overrides are persisted.
 #[derive(Debug, Clone)]
@@ -19,7 +19,7 @@ pub(crate) enum Persistence {
     /// In a file, read at the next start.
     File(Arc<Path>),
     /// In Redis, shared by all gateways.
-    SharedMap(SharedMap),
+    Redis(Arc<Exchange>),
 }
 
 impl Persistence {

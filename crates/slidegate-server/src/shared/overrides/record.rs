@@ -5,6 +5,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use sha2::{Digest, Sha256};
+use slidegate::limit::Period;
 use slidegate::policy::{Action, CheckedPolicy, Network, Prefixes};
 use slidegate::{Account, Identity, Name, Policies, Quota, Source};
 
@@ -139,8 +140,7 @@ fn parse_grant(text: &str) -> Option<Action> {
 
 /// The window of a quota as the quota's text has it, after the slash.
 pub(crate) fn window_text(window: Duration) -> String {
-    let quota = Quota::new(NonZeroU32::MIN, window).expect("the window of a quota");
-    quota.to_string().split_off("1/".len())
+    format!("{:#}", Period(window))
 }
 
 impl Target {
@@ -158,10 +158,10 @@ impl Target {
     /// The account under each policy, or under the one that is named. A network has accounts only
     /// if one of these policies counts addresses by just such networks.
     pub(super) fn accounts(&self, policies: &Policies) -> Result<Vec<Account>, OverrideError> {
-        let is_meant = |checked: &&CheckedPolicy| {
+        let selects = |checked: &&CheckedPolicy| {
             self.policy.as_ref().is_none_or(|policy| *policy == checked.name)
         };
-        let meant: Vec<&CheckedPolicy> = policies.iter().filter(is_meant).collect();
+        let meant: Vec<&CheckedPolicy> = policies.iter().filter(selects).collect();
         if let (Some(policy), []) = (&self.policy, &meant[..]) {
             return Err(OverrideError::unknown_policy(policy, policies));
         }
@@ -202,7 +202,7 @@ impl OverrideRecord {
 
     /// The text form: one line for each part, because no part can contain a line break. With the
     /// longest reason it is shorter than a value in Redis may be.
-    pub(super) fn text(&self) -> String {
+    pub(in crate::shared) fn text(&self) -> String {
         let units = self.action.units_text();
         let by = self.actor.by.map(|by| by.to_string()).unwrap_or_default();
         [
@@ -257,7 +257,7 @@ impl OverrideView {
 
 #[cfg(test)]
 mod tests {
-    use slidegate_redis::SharedMap;
+    use slidegate_redis::SharedState;
 
     use super::*;
 
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_read_back() {
+    fn texts_of_overrides_read_back() {
         let grant =
             |window| OperatorAction::Override(Action::Grant { units: NonZeroU32::MAX, window });
         let anonymous = Actor { by: None, reason: "a: b, \"c\" \u{fc}".to_owned() };
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_text_fits_a_notice() {
+    fn an_override_with_the_longest_text_fits_an_entry() {
         let mut longest = filed(
             OperatorAction::Override(Action::Grant {
                 units: NonZeroU32::MAX,
@@ -314,7 +314,7 @@ mod tests {
         longest.target.identity = format!("user:{}", "u".repeat(58)).parse().unwrap();
         longest.actor.by = Some("1111:2222:3333:4444:5555:6666:7777:8888".parse().unwrap());
         longest.created_ms = 253_402_300_799_999;
-        assert!(longest.text().len() <= SharedMap::MAX_TEXT_BYTES, "{}", longest.text().len());
+        assert!(longest.text().len() <= SharedState::MAX_TEXT_BYTES, "{}", longest.text().len());
     }
 
     #[test]

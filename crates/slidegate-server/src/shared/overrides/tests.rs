@@ -22,7 +22,7 @@ fn gate(clock: &ManualClock) -> Arc<Gate<AnyStore>> {
 }
 
 fn overrides(clock: &ManualClock) -> OverrideService {
-    OverrideService::open(gate(clock), Persistence::Process, None).unwrap()
+    OverrideService::open(gate(clock), Persistence::Process).unwrap()
 }
 
 fn target(policy: Option<&str>) -> Target {
@@ -63,7 +63,7 @@ async fn overrides_hold_until_their_time_and_not_longer() {
 }
 
 #[tokio::test]
-async fn an_override_takes_the_place_of_its_like_and_tells_of_the_others() {
+async fn an_override_replaces_its_like_and_reports_the_others() {
     let clock = ManualClock::default();
     let overrides = overrides(&clock);
     let give = async |action, hours: u32| {
@@ -109,7 +109,7 @@ async fn times_that_are_over_or_too_far_are_refused_and_so_are_policies_that_the
 }
 
 #[tokio::test]
-async fn there_are_so_many_overrides_and_no_more() {
+async fn more_overrides_than_the_maximum_are_refused() {
     let clock = ManualClock::default();
     let overrides = overrides(&clock);
     let give = |i: usize, lasting| {
@@ -177,15 +177,15 @@ impl Drop for Temporary {
 }
 
 #[tokio::test]
-async fn overrides_in_a_file_are_in_force_in_the_next_life_for_the_rest_of_their_time() {
+async fn overrides_in_a_file_are_in_force_after_a_restart_for_the_rest_of_their_time() {
     let (clock, file) = (ManualClock::default(), Temporary::new("overrides-kept"));
-    let first = OverrideService::open(gate(&clock), file.persistence(), None).unwrap();
+    let first = OverrideService::open(gate(&clock), file.persistence()).unwrap();
     let ban = first.create(Action::Ban, target(None), after(HOUR), actor()).await.unwrap();
     let exempt = first.create(Action::Exempt, target(Some("api")), after(HOUR), actor()).await;
     first.lift(&exempt.unwrap().created.id, actor()).await.unwrap();
     drop(first);
     clock.advance(HOUR / 2);
-    let second = OverrideService::open(gate(&clock), file.persistence(), None).unwrap();
+    let second = OverrideService::open(gate(&clock), file.persistence()).unwrap();
     assert!(!is_allowed(&second, "/"));
     assert_eq!(active(&second).await, [OverrideView { ends_in_ms: 1_800_000, ..ban.created }]);
     clock.advance(HOUR / 2);
@@ -198,14 +198,12 @@ async fn a_damaged_file_is_an_error_and_an_override_that_cannot_be_kept_is_not_i
     let Persistence::File(path) = file.persistence() else { unreachable!() };
     for text in ["", "{}", "{\"slidegate_overrides\":2,\"overrides\":[]}", "half a fi"] {
         fs::write(&path, text).unwrap();
-        let error = format!(
-            "{:#}",
-            OverrideService::open(gate(&clock), file.persistence(), None).unwrap_err()
-        );
+        let error =
+            format!("{:#}", OverrideService::open(gate(&clock), file.persistence()).unwrap_err());
         assert!(error.contains("accounts.overrides; move the file away"), "{error}");
     }
     fs::remove_file(&path).unwrap();
-    let overrides = OverrideService::open(gate(&clock), file.persistence(), None).unwrap();
+    let overrides = OverrideService::open(gate(&clock), file.persistence()).unwrap();
     fs::remove_dir_all(&file.0).unwrap();
     let given = overrides.create(Action::Ban, target(None), after(HOUR), actor()).await;
     assert!(matches!(given, Err(OverrideError::Disk(_))), "{given:?}");

@@ -22,7 +22,7 @@ fn busy_log() -> String {
 }
 
 #[test]
-fn the_result_is_told_policy_by_policy() {
+fn results_are_reported_policy_by_policy() {
     let files = Files::with_config(TWO_POLICIES);
     files.write("access.log", busy_log());
     let expected = "\
@@ -41,7 +41,7 @@ api
   100/h                                     8           8           8   2
     busiest: 8 of ip:203.0.113.7 until 2026-10-10T13:01:02.000Z
 
-watched (only watching: nobody is refused)
+watched (shadow: refuses no requests)
   refused        0 of 10 requests (0%), 0 of 1 identity (0%)
   units that refuse none of:              99%       99.9%         all   identities
   4/min                                     7           7           7   1
@@ -52,7 +52,7 @@ watched (only watching: nobody is refused)
 }
 
 #[test]
-fn a_policy_that_only_watches_tells_what_it_would_refuse() {
+fn a_shadow_policy_reports_what_it_would_refuse() {
     let files = Files::with_config(&TWO_POLICIES.replace("\"3/min\", ", ""));
     files.write("access.log", busy_log());
     let report = files.json(&["access.log"]);
@@ -124,7 +124,7 @@ fn beside_another_configuration_only_new_refusals_can_be_too_many() {
 }
 
 #[test]
-fn one_is_singular() {
+fn a_count_of_one_is_singular() {
     let files = Files::with_config(ONE_A_MINUTE);
     files.write("current.toml", "[[policy]]\nname = \"api\"\nquotas = [\"2/min\"]\n");
     files.write("one.log", log_at("203.0.113.7", &[0]));

@@ -199,7 +199,7 @@ fn headers_of_caddy_and_traefik_are_read_where_a_policy_needs_them() {
 }
 
 #[test]
-fn the_audit_trail_has_identities_and_plans() {
+fn an_audit_trail_has_identities_and_plans() {
     let files = Files::with_config(&format!(
         "{PLANS}\n[[api_key]]\nkey = \"k-1\"\nname = \"ada\"\nplan = \"pro\"\n"
     ));

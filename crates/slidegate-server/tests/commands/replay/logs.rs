@@ -108,7 +108,7 @@ fn a_stray_quote_spoils_one_line_of_csv_and_no_column_is_shown_that_nobody_has_n
 }
 
 #[test]
-fn on_a_terminal_it_says_how_far_it_is_and_how_long_it_will_take() {
+fn a_replay_on_a_terminal_shows_progress_and_time_left() {
     let files = Files::with_config(ONE_A_MINUTE);
     files.write("access.log", log_at("203.0.113.7", &[0; 200_000]));
     let replay =
@@ -144,7 +144,7 @@ fn lines_out_of_order_are_sorted_and_those_too_late_are_counted() {
 }
 
 #[test]
-fn empty_broken_and_missing_logs() {
+fn empty_broken_and_missing_logs_are_reported() {
     let files = Files::with_config(ONE_A_MINUTE);
     files.write("empty.log", "");
     assert!(files.text(&["empty.log"]).contains("no requests"));

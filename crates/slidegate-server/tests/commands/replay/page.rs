@@ -60,7 +60,7 @@ fn grouped(value: &Value) -> String {
 }
 
 #[test]
-fn the_page_shows_the_figures_of_the_json_and_runs_nothing() {
+fn a_report_page_shows_the_figures_of_the_json_and_runs_nothing() {
     let files = files();
     let report = files.json(&ARGUMENTS);
     let page = files.read("report.html");
@@ -143,7 +143,7 @@ fn identity_row(own: &Value) -> Vec<String> {
 }
 
 #[test]
-fn the_page_is_readable_dark_and_light_wide_and_narrow() {
+fn a_report_page_is_readable_dark_and_light_wide_and_narrow() {
     let files = files();
     let report = files.json(&ARGUMENTS);
     let browser = Browser::start();

@@ -11,13 +11,13 @@ pub(super) fn rules(document: &Value) -> Vec<Value> {
 }
 
 #[test]
-fn promtool_accepts_them_and_their_cases_hold() {
+fn promtool_accepts_the_alerts_and_their_cases_hold() {
     promtool(&["check", "rules", "alerts.yml"]);
     promtool(&["test", "rules", "alerts.test.yml"]);
 }
 
 #[test]
-fn each_has_a_case_and_says_what_it_means_and_what_to_do() {
+fn each_alert_has_a_case_and_says_what_it_means_and_what_to_do() {
     let (cases, page) = (read("packaging/alerts.test.yml"), read("docs/operation.md"));
     assert!(page.contains("\n### Alerts\n"), "the anchor of runbook_url");
     let rules = rules(&yaml("packaging/alerts.yml"));

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::fs;
 
 use serde_json::Value;
+use slidegate_testbed::Directory;
 
 use super::{check_with, drain_s, items, path, promtool, read, text, yaml};
-use crate::support::Place;
 
 const TOKEN: &str = "SLIDEGATE_ADMIN_TOKEN";
 
@@ -42,7 +42,7 @@ fn mounted(name: &str, at: &str) -> String {
 }
 
 #[test]
-fn it_has_the_four_services_pinned_and_healthy_in_order() {
+fn compose_has_four_pinned_services_that_start_in_order() {
     let services = services();
     let names: BTreeSet<&str> = services.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, BTreeSet::from(["gateway", "grafana", "prometheus", "redis"]));
@@ -76,7 +76,7 @@ fn all_that_is_mounted_is_there_and_all_ports_are_on_loopback() {
 }
 
 #[test]
-fn the_token_is_the_callers_and_prometheus_has_it_too() {
+fn compose_takes_the_token_from_the_caller_and_gives_it_to_prometheus_too() {
     let token = service("gateway")["environment"][TOKEN].take();
     assert!(text(&token).starts_with(&format!("${{{TOKEN}:?")), "{token}");
     let compose = yaml("packaging/compose.yaml");
@@ -88,7 +88,7 @@ fn the_token_is_the_callers_and_prometheus_has_it_too() {
 }
 
 #[test]
-fn the_gateway_runs_the_image_with_a_configuration_that_is_good() {
+fn compose_runs_the_image_with_a_good_configuration() {
     let gateway = service("gateway");
     assert!(path("packaging").join(text(&gateway["build"])).join("Dockerfile").exists());
     assert_eq!(gateway["image"], concat!("slidegate:", env!("CARGO_PKG_VERSION")));
@@ -116,8 +116,8 @@ fn prometheus_scrapes_the_gateway_by_the_alerts() {
     let file = mounted("prometheus", "/etc/prometheus/prometheus.yml");
     let rules = mounted("prometheus", "/etc/prometheus/alerts.yml");
     assert_eq!(rules, "packaging/alerts.yml");
-    let place = Place::new();
-    let (copy, token) = (place.path("prometheus.yml"), place.path("token"));
+    let directory = Directory::new();
+    let (copy, token) = (directory.file("prometheus.yml"), directory.file("token"));
     fs::write(&token, "a token").unwrap();
     let configuration = read(&file)
         .replace("/run/secrets/admin-token", token.to_str().unwrap())

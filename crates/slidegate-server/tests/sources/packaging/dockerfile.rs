@@ -3,8 +3,10 @@
 use std::fs;
 use std::process::Command;
 
+use slidegate_testbed::{Directory, Upstream};
+
 use super::{check, path, read};
-use crate::support::{Place, Upstream, front};
+use crate::unlimited;
 
 /// The instructions of the Dockerfile, each in one line.
 fn instructions() -> Vec<(String, String)> {
@@ -65,8 +67,8 @@ fn all_that_is_copied_is_there_and_not_ignored() {
 
 #[test]
 fn what_is_copied_is_a_whole_workspace() {
-    let place = Place::new();
-    let context = place.path("context");
+    let directory = Directory::new();
+    let context = directory.file("context");
     fs::create_dir(&context).unwrap();
     let mut copy = Command::new("cp");
     copy.arg("-R").args(copied().iter().map(|source| path(source))).arg(&context);
@@ -87,7 +89,7 @@ fn what_is_copied_is_a_whole_workspace() {
 }
 
 #[test]
-fn it_runs_as_nobody_in_particular() {
+fn an_image_runs_as_an_unprivileged_user() {
     let user = last("USER");
     let ids = user.split(':').map(|id| id.parse().unwrap_or_else(|_| panic!("{user}")));
     let ids: Vec<u32> = ids.collect();
@@ -97,7 +99,7 @@ fn it_runs_as_nobody_in_particular() {
 }
 
 #[test]
-fn its_command_line_is_one_of_the_program_and_its_file_is_good() {
+fn an_images_command_line_is_valid_and_its_file_is_good() {
     let entry = words("ENTRYPOINT");
     assert_eq!(entry, ["/usr/bin/slidegate"]);
     assert!(said("COPY").iter().any(|copy| copy.ends_with(&format!(" {}", entry[0]))));
@@ -119,7 +121,7 @@ fn its_command_line_is_one_of_the_program_and_its_file_is_good() {
 }
 
 #[test]
-fn its_health_check_asks_the_server_that_its_file_describes() {
+fn an_images_health_check_asks_the_server_that_its_file_describes() {
     let check = last("HEALTHCHECK");
     let (options, command) = check.split_once(" CMD ").unwrap();
     // The command gives up by itself before it is killed.
@@ -139,14 +141,14 @@ fn its_health_check_asks_the_server_that_its_file_describes() {
     let (listen, _) = listen.split_once('"').unwrap();
     assert!(help.contains(&format!("[default: http://{listen}]")), "{help}");
 
-    let front = front(&Upstream::simple());
-    let admin = ["--admin".to_owned(), format!("http://{}", front.admin())];
+    let gateway = unlimited(&Upstream::simple());
+    let admin = ["--admin".to_owned(), format!("http://{}", gateway.admin())];
     let output = run(&[arguments, &admin].concat());
     assert_eq!(output.status.code(), Some(0), "{output:?}");
 }
 
 #[test]
-fn it_is_built_with_a_compiler_that_is_new_enough() {
+fn an_image_is_built_with_a_compiler_that_is_new_enough() {
     let image = &said("FROM")[0];
     let (_, version) = image.split_once("rust:").unwrap();
     let minor = |version: &str| version.split(['.', '-']).nth(1).unwrap().parse::<u32>().unwrap();

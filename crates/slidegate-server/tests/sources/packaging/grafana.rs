@@ -6,11 +6,12 @@ use std::time::Instant;
 
 use reqwest::blocking::Client;
 use serde_json::Value;
-use slidegate_testbed::{Prometheus, RedisServer};
+use slidegate_testbed::http1::IO_TIMEOUT;
+use slidegate_testbed::{Directory, Gateway, Prometheus, RedisServer, Upstream, wait_until};
 
 use super::alerts::rules;
 use super::{items, path, read, text, yaml};
-use crate::support::{Front, PATIENCE, Place, Upstream, gateway, options, wait_until};
+use crate::{configure, options};
 
 const TOKEN: &str = "a token of the test";
 
@@ -41,37 +42,38 @@ fn selectors(expression: &str) -> Vec<String> {
 /// A server with traffic of every kind, and the Prometheus that scrapes it, configured as that of
 /// compose but for addresses, files and intervals.
 struct Monitored {
-    front: Front,
+    gateway: Gateway,
     prometheus: Prometheus,
     client: Client,
     redis: RedisServer,
-    _rest: (Upstream, Place),
+    _rest: (Upstream, Directory),
 }
 
 impl Monitored {
     fn start() -> Self {
-        let (redis, upstream, place) = (RedisServer::start(), Upstream::simple(), Place::new());
+        let (redis, upstream, directory) =
+            (RedisServer::start(), Upstream::simple(), Directory::new());
         redis.command(&["LPUSH", "slidegate:{ip:127.0.0.1}:broken:min", "no ledger"]).integer();
-        let front = gateway(&upstream)
+        let gateway = configure(&upstream)
             .key("trusted_proxies", "[\"127.0.0.1\"]")
             .tables(&format!("[store]\nurl = {:?}\ndeadline = \"2s\"", redis.url()))
-            .tables(&format!("[audit]\nfile = {:?}", place.path("audit.jsonl")))
+            .tables(&format!("[audit]\nfile = {:?}", directory.file("audit.jsonl")))
             .tables("[plans.free]\nquotas = [\"1/h\"]\n[plans.pro]\nquotas = [\"100000/h\"]")
             .policy("api", "", "plan = { header = \"x-plan\", default = \"free\" }")
             .policy("trial", "1/h", "shadow = true")
             .policy("broken", "100000/min", "match = { path = \"/broken\" }")
             .policy("leased", "100000/min", "consistency = \"async\"")
             .start_with(options().variable("SLIDEGATE_ADMIN_TOKEN", TOKEN));
-        let token = place.path("admin-token");
+        let token = directory.file("admin-token");
         fs::write(&token, TOKEN).unwrap();
         let rules = path("packaging/alerts.yml");
         let configuration = read("packaging/compose/prometheus.yml")
             .replace(": 15s", ": 1s")
-            .replace("gateway:9090", &front.admin().to_string())
+            .replace("gateway:9090", &gateway.admin().to_string())
             .replace("/etc/prometheus/alerts.yml", rules.to_str().unwrap())
             .replace("/run/secrets/admin-token", token.to_str().unwrap());
         let prometheus = Prometheus::start(&configuration);
-        Self { front, prometheus, client: Client::new(), redis, _rest: (upstream, place) }
+        Self { gateway, prometheus, client: Client::new(), redis, _rest: (upstream, directory) }
     }
 
     /// Requests that are allowed, denied, and would be denied by a shadow policy.
@@ -79,7 +81,7 @@ impl Monitored {
         for (path, plan, statuses) in
             [("/", "pro", &[200][..]), ("/", "free", &[200, 429]), ("/broken", "pro", &[200])]
         {
-            let status = self.front.get(path, &format!("X-Plan: {plan}\r\n")).status();
+            let status = self.gateway.get(path, &format!("X-Plan: {plan}\r\n")).status();
             assert!(statuses.contains(&status), "{path} {plan}: {status}");
         }
     }
@@ -116,7 +118,7 @@ impl Monitored {
 fn every_query_of_the_dashboard_and_every_metric_of_the_alerts_has_data() {
     let monitored = Monitored::start();
     let dashboard = dashboard();
-    let instance = monitored.front.admin().to_string();
+    let instance = monitored.gateway.admin().to_string();
     let replace = |expression: &str, policies: &str| {
         let expression = expression.replace("$__rate_interval", "10s");
         expression.replace("$instance", &instance).replace("$policy", policies)
@@ -149,7 +151,7 @@ fn every_query_of_the_dashboard_and_every_metric_of_the_alerts_has_data() {
         assert!(!selectors.is_empty(), "{rule}");
         queries.extend(selectors.into_iter().map(|selector| (selector, Vec::new())));
     }
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + IO_TIMEOUT;
     while !queries.is_empty() {
         assert!(Instant::now() < deadline, "these have no data: {queries:#?}");
         monitored.send_requests();

@@ -7,10 +7,13 @@ use std::path::Path;
 use std::process::Command;
 
 use serde_json::{Value, json};
-use slidegate_testbed::{RedisServer, SlidegateOptions, tool};
+use slidegate_testbed::{
+    Directory, Gateway, RedisServer, SlidegateOptions, Upstream, Wire, ledger_keys, tool,
+    wait_until,
+};
 
 use super::{check, drain_s, items, path, read, run, text, yaml};
-use crate::support::{Front, Place, Upstream, Wire, ledgers, options, wait_until};
+use crate::options;
 
 const TOKEN_FILE: &str = "/etc/slidegate/secrets/admin-token";
 const TOKEN: &str = "a token of the test";
@@ -40,8 +43,8 @@ fn container() -> Value {
 }
 
 /// The configuration of the ConfigMap, with a token in a file of the test.
-fn configuration(place: &Place) -> String {
-    let file = place.path("admin-token");
+fn configuration(directory: &Directory) -> String {
+    let file = directory.file("admin-token");
     fs::write(&file, TOKEN).unwrap();
     let map = resource("ConfigMap");
     let configuration = text(&map["data"]["slidegate.toml"]);
@@ -49,13 +52,13 @@ fn configuration(place: &Place) -> String {
     configuration.replace(TOKEN_FILE, file.to_str().unwrap())
 }
 
-fn start(place: &Place, upstream: &Upstream, redis: &RedisServer) -> Front {
+fn start(directory: &Directory, upstream: &Upstream, redis: &RedisServer) -> Gateway {
     let url = upstream.url();
     let flags = ["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--upstream", &url];
-    let options = options().configuration(&configuration(place));
+    let options = options().configuration(&configuration(directory));
     let options = flags.into_iter().fold(options, SlidegateOptions::argument);
     let variable = container()["env"][0]["name"].take();
-    Front::of(options.variable(text(&variable), &redis.url()).start())
+    Gateway::from(options.variable(text(&variable), &redis.url()).start())
 }
 
 /// The files of a directory that are manifests.
@@ -76,7 +79,7 @@ fn each_manifest_is_named_and_those_named_are_there() {
 
 /// `preStop.sleep` needs 1.30; the other is the newest that there are schemas of.
 #[test]
-fn the_schemas_of_old_and_new_kubernetes_allow_every_field() {
+fn schemas_of_old_and_new_kubernetes_allow_every_field() {
     let resources = rendered("kubernetes");
     assert_eq!(resources.len(), 4);
     for version in ["1.30.0", "1.37.0"] {
@@ -104,10 +107,10 @@ fn the_schemas_of_old_and_new_kubernetes_allow_every_field() {
 }
 
 #[test]
-fn its_configuration_is_good_and_fits_the_memory_of_a_pod() {
-    let place = Place::new();
-    let file = place.path("slidegate.toml");
-    fs::write(&file, configuration(&place)).unwrap();
+fn a_pods_configuration_is_good_and_fits_its_memory() {
+    let directory = Directory::new();
+    let file = directory.file("slidegate.toml");
+    fs::write(&file, configuration(&directory)).unwrap();
     let said = check(&file);
     let (_, most) = said.split_once("and full: ").unwrap_or_else(|| panic!("{said}"));
     let most = most.split_once(" MB").unwrap().0;
@@ -117,45 +120,45 @@ fn its_configuration_is_good_and_fits_the_memory_of_a_pod() {
 }
 
 #[test]
-fn its_probes_are_answered_and_its_variable_says_where_redis_is() {
-    let (place, upstream, redis) = (Place::new(), Upstream::simple(), RedisServer::start());
-    let front = start(&place, &upstream, &redis);
+fn a_pods_probes_are_answered_and_its_variable_names_redis() {
+    let (directory, upstream, redis) = (Directory::new(), Upstream::simple(), RedisServer::start());
+    let gateway = start(&directory, &upstream, &redis);
     let container = container();
     for probe in ["livenessProbe", "readinessProbe"] {
         let get = &container[probe]["httpGet"];
-        assert_eq!(front.admin_page(text(&get["path"])).status(), 200, "{probe}");
+        assert_eq!(gateway.admin_page(text(&get["path"])).status(), 200, "{probe}");
         assert_eq!(get["port"], "admin");
     }
     // The file names another Redis. On a busy machine this one may be late now and then.
     wait_until("this Redis to count", || {
-        assert_eq!(front.status("/"), 200);
-        !ledgers(&redis).is_empty()
+        assert_eq!(gateway.status("/"), 200);
+        !ledger_keys(&redis).is_empty()
     });
 
-    assert_eq!(front.admin_page("/metrics").status(), 401);
+    assert_eq!(gateway.admin_page("/metrics").status(), 401);
     let bearer = format!("Authorization: Bearer {TOKEN}\r\n");
-    assert_eq!(Wire::connect(front.admin()).get("/metrics", &bearer).status(), 200);
+    assert_eq!(Wire::connect(gateway.admin()).get("/metrics", &bearer).status(), 200);
 
-    front.signal("TERM");
-    assert_eq!(front.wait(), Some(0));
+    gateway.signal("TERM");
+    assert_eq!(gateway.wait(), Some(0));
 }
 
 #[test]
-fn without_redis_it_still_gets_requests() {
-    let (place, upstream, redis) = (Place::new(), Upstream::simple(), RedisServer::start());
+fn a_pod_without_redis_still_gets_requests() {
+    let (directory, upstream, redis) = (Directory::new(), Upstream::simple(), RedisServer::start());
     redis.kill();
-    let front = start(&place, &upstream, &redis);
+    let gateway = start(&directory, &upstream, &redis);
     for _ in 0..10 {
-        assert_eq!(front.status("/"), 200);
+        assert_eq!(gateway.status("/"), 200);
     }
     let ready = container()["readinessProbe"]["httpGet"]["path"].take();
-    assert_eq!(front.admin_page(text(&ready)).status(), 200);
+    assert_eq!(gateway.admin_page(text(&ready)).status(), 200);
 }
 
 #[test]
 fn ports_files_and_secrets_fit_together() {
-    let (place, pod, container) = (Place::new(), pod(), container());
-    let configuration = configuration(&place);
+    let (directory, pod, container) = (Directory::new(), pod(), container());
+    let configuration = configuration(&directory);
     let ports = items(&container["ports"]);
     assert_eq!((&ports[0]["name"], &ports[1]["name"]), (&json!("http"), &json!("admin")));
     for port in ports {
@@ -186,7 +189,7 @@ fn ports_files_and_secrets_fit_together() {
 }
 
 #[test]
-fn all_of_one_name_find_each_other() {
+fn selectors_and_references_find_resources_by_their_name() {
     for resource in [rendered("kubernetes"), rendered("kubernetes/monitoring")].concat() {
         assert_eq!(resource["metadata"]["name"], "slidegate", "{resource}");
         assert_eq!(resource["metadata"]["labels"]["app"], "slidegate", "{resource}");
@@ -212,7 +215,7 @@ fn all_of_one_name_find_each_other() {
 
 /// The page makes the resource of the rules themselves, so that there is no copy.
 #[test]
-fn the_pages_command_makes_a_prometheus_rule_of_the_alerts() {
+fn a_documented_command_makes_a_prometheus_rule_of_the_alerts() {
     let page = read("docs/deployment.md");
     let begin = page.find("{ printf 'apiVersion: monitoring").expect("the command");
     let (command, _) = page[begin..].split_once("| kubectl apply -f -").expect("its end");
@@ -225,7 +228,7 @@ fn the_pages_command_makes_a_prometheus_rule_of_the_alerts() {
 }
 
 #[test]
-fn a_pod_is_nobody_in_particular_and_goes_in_order() {
+fn a_pod_is_unprivileged_and_terminates_in_order() {
     let (pod, container) = (pod(), container());
     let own = &pod["securityContext"];
     let user = format!("\nUSER {}:{}\n", own["runAsUser"], own["runAsGroup"]);

@@ -14,8 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
-
-use crate::support::Place;
+use slidegate_testbed::Directory;
 
 /// The path of a file of the project.
 fn path(name: &str) -> PathBuf {
@@ -78,11 +77,11 @@ fn drain_s() -> u64 {
 }
 
 #[test]
-fn the_page_shows_good_configurations_and_names_files_that_are_there() {
+fn docs_show_good_configurations_and_name_files_that_exist() {
     let page = read("docs/deployment.md");
     let blocks = page.split("```toml\n").skip(1).map(|rest| rest.split("```").next().unwrap());
-    let place = Place::new();
-    let file = place.path("slidegate.toml");
+    let directory = Directory::new();
+    let file = directory.file("slidegate.toml");
     let mut count = 0;
     for block in blocks {
         fs::write(&file, block).unwrap();

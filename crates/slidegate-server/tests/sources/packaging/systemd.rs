@@ -3,10 +3,10 @@
 use std::fs;
 use std::process::Command;
 
-use slidegate_testbed::SlidegateOptions;
+use slidegate_testbed::{Directory, Gateway, SlidegateOptions, Upstream, wait_until};
 
 use super::{check, drain_s, path, read};
-use crate::support::{Front, Place, Upstream, options, wait_until};
+use crate::options;
 
 const PROGRAM: &str = "/usr/bin/slidegate";
 const FILE: &str = "/etc/slidegate/slidegate.toml";
@@ -34,31 +34,31 @@ fn arguments(key: &str) -> Vec<String> {
 }
 
 /// The packaged configuration, with its snapshot in a place of the test.
-fn configuration(place: &Place) -> String {
+fn configuration(directory: &Directory) -> String {
     let text = read("packaging/slidegate.toml");
     assert!(text.contains(&format!("{STATE}/accounts")), "the snapshot is in the state directory");
-    text.replace(STATE, place.path("state").to_str().unwrap())
+    text.replace(STATE, directory.file("state").to_str().unwrap())
 }
 
 /// The program as the unit starts it, but for where it listens and where its files are.
-fn start(place: &Place, upstream: &Upstream) -> Front {
+fn start(directory: &Directory, upstream: &Upstream) -> Gateway {
     let words = arguments("ExecStart");
     let [serve, config, file] = &words[..] else { panic!("{words:?}") };
     assert_eq!([serve, config, file], ["serve", "--config", FILE]);
     let url = upstream.url();
     let flags = ["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--upstream", &url];
-    let options = options().configuration(&configuration(place));
-    Front::of(flags.into_iter().fold(options, SlidegateOptions::argument).start())
+    let options = options().configuration(&configuration(directory));
+    Gateway::from(flags.into_iter().fold(options, SlidegateOptions::argument).start())
 }
 
 #[test]
-fn it_checks_the_file_before_it_starts() {
+fn a_unit_checks_the_file_before_it_starts() {
     check(&path("packaging/slidegate.toml"));
-    let place = Place::new();
+    let directory = Directory::new();
     // As StateDirectory does before any command of the unit.
-    fs::create_dir(place.path("state")).unwrap();
-    let file = place.path("slidegate.toml");
-    for (text, code) in [(configuration(&place).as_str(), 0), ("profile = 'loud'", 1)] {
+    fs::create_dir(directory.file("state")).unwrap();
+    let file = directory.file("slidegate.toml");
+    for (text, code) in [(configuration(&directory).as_str(), 0), ("profile = 'loud'", 1)] {
         fs::write(&file, text).unwrap();
         let words = arguments("ExecStartPre").into_iter();
         let words = words.map(|word| word.replace(FILE, file.to_str().unwrap()));
@@ -68,29 +68,30 @@ fn it_checks_the_file_before_it_starts() {
 }
 
 #[test]
-fn it_starts_reloads_stops_and_remembers() {
-    let (place, upstream) = (Place::new(), Upstream::simple());
-    fs::create_dir(place.path("state")).unwrap();
-    let front = start(&place, &upstream);
-    let remaining = |front: &Front| front.get("/", "").value("x-ratelimit-remaining").unwrap();
-    assert_eq!(remaining(&front), "99");
+fn a_unit_starts_reloads_stops_and_remembers() {
+    let (directory, upstream) = (Directory::new(), Upstream::simple());
+    fs::create_dir(directory.file("state")).unwrap();
+    let gateway = start(&directory, &upstream);
+    let remaining =
+        |gateway: &Gateway| gateway.get("/", "").value("x-ratelimit-remaining").unwrap();
+    assert_eq!(remaining(&gateway), "99");
 
     let reload = value("ExecReload");
     let reload = reload.strip_prefix("/bin/kill ").expect("a signal");
-    let signal = format!("kill {}", reload.replace("$MAINPID", &front.pid().to_string()));
+    let signal = format!("kill {}", reload.replace("$MAINPID", &gateway.pid().to_string()));
     assert!(Command::new("sh").args(["-c", &signal]).status().unwrap().success());
     wait_until("it to read the file again", || {
-        front.metric("slidegate_config_reloads_total", "outcome=\"ok\"") > 0.0
+        gateway.metric("slidegate_config_reloads_total", "outcome=\"ok\"") > 0.0
     });
-    assert_eq!(remaining(&front), "98");
+    assert_eq!(remaining(&gateway), "98");
 
-    front.signal("TERM");
-    assert_eq!(front.wait(), Some(0), "on-failure would start it again otherwise");
-    assert_eq!(remaining(&start(&place, &upstream)), "97");
+    gateway.signal("TERM");
+    assert_eq!(gateway.wait(), Some(0), "on-failure would start it again otherwise");
+    assert_eq!(remaining(&start(&directory, &upstream)), "97");
 }
 
 #[test]
-fn what_it_says_of_the_program_is_true() {
+fn what_a_unit_says_of_the_program_is_true() {
     let seconds = |key: &str| value(key).trim_end_matches('s').parse::<u64>().unwrap();
     assert!(seconds("TimeoutStopSec") > drain_s(), "requests in flight are finished first");
     assert_eq!(value("Type"), "exec", "the program tells systemd nothing");

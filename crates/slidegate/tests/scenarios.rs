@@ -1,4 +1,4 @@
-//! The promises as stories: traffic that people recognise, through a gate, in virtual time.
+//! Scenarios of the promises: traffic that people recognise, through a gate, in virtual time.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
@@ -283,7 +283,7 @@ fn of_several_policies_all_must_allow_and_a_denial_takes_from_none() {
 }
 
 #[test]
-fn who_waits_for_retry_after_is_let_in_whatever_policies_denied() {
+fn a_client_that_waits_for_retry_after_is_admitted_whatever_policies_denied() {
     let stage = Stage::new(
         Policies::builder()
             .policy(Policy::new("burst").quota(quota("2/s")))

@@ -1,4 +1,4 @@
-//! A connection whose bytes the test sees and writes itself.
+//! HTTP/1.1 connections whose bytes the test reads and writes itself.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -6,14 +6,17 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-use super::PATIENCE;
+/// Longer than any response takes on a slow and busy machine.
+pub const IO_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// One end of a connection.
-pub(crate) struct Wire {
+/// One end of a connection. Reads fail after [`IO_TIMEOUT`].
+#[derive(Debug)]
+pub struct Wire {
     stream: Stream,
     unread: Vec<u8>,
 }
 
+#[derive(Debug)]
 enum Stream {
     Tcp(TcpStream),
     Unix(UnixStream),
@@ -21,49 +24,66 @@ enum Stream {
 
 /// A request or a response.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Message {
-    /// All up to and with the empty line.
-    pub(crate) head: String,
-    pub(crate) body: Vec<u8>,
-    /// What stood after the last chunk, without the empty line.
-    pub(crate) trailers: String,
+pub struct Message {
+    /// Everything up to the empty line, which is part of it.
+    pub head: String,
+    /// The body without its framing.
+    pub body: Vec<u8>,
+    /// The lines after the last chunk, without the empty one.
+    pub trailers: String,
 }
 
 impl Wire {
-    pub(crate) fn connect(address: SocketAddr) -> Self {
+    /// Connects, or panics.
+    #[must_use]
+    pub fn connect(address: SocketAddr) -> Self {
         Self::try_connect(address).unwrap_or_else(|error| panic!("{address}: {error}"))
     }
 
-    pub(crate) fn try_connect(address: SocketAddr) -> io::Result<Self> {
+    /// Connects.
+    ///
+    /// # Errors
+    /// If nothing listens there.
+    pub fn try_connect(address: SocketAddr) -> io::Result<Self> {
         TcpStream::connect(address).map(Self::over)
     }
 
-    pub(crate) fn connect_unix(path: &Path) -> Self {
-        let stream = UnixStream::connect(path).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    /// Connects to a Unix socket.
+    #[must_use]
+    pub fn connect_unix(path: &Path) -> Self {
+        let stream =
+            UnixStream::connect(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        stream.set_read_timeout(Some(IO_TIMEOUT)).expect("a timeout above zero");
         Self { stream: Stream::Unix(stream), unread: Vec::new() }
     }
 
-    pub(crate) fn over(stream: TcpStream) -> Self {
-        stream.set_nodelay(true).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        stream.set_write_timeout(Some(PATIENCE)).unwrap();
+    /// Takes over a connection.
+    #[must_use]
+    pub fn over(stream: TcpStream) -> Self {
+        stream.set_nodelay(true).expect("a TCP socket");
+        stream.set_read_timeout(Some(IO_TIMEOUT)).expect("a timeout above zero");
+        stream.set_write_timeout(Some(IO_TIMEOUT)).expect("a timeout above zero");
         Self { stream: Stream::Tcp(stream), unread: Vec::new() }
     }
 
-    pub(crate) fn send(&mut self, bytes: impl AsRef<[u8]>) {
+    /// Sends bytes, or panics.
+    pub fn send(&mut self, bytes: impl AsRef<[u8]>) {
         self.try_send(bytes).expect("the other end reads");
     }
 
-    pub(crate) fn try_send(&mut self, bytes: impl AsRef<[u8]>) -> io::Result<()> {
+    /// Sends bytes.
+    ///
+    /// # Errors
+    /// If the other end has closed the connection, or reads nothing for [`IO_TIMEOUT`].
+    pub fn try_send(&mut self, bytes: impl AsRef<[u8]>) -> io::Result<()> {
         match &mut self.stream {
             Stream::Tcp(stream) => stream.write_all(bytes.as_ref()),
             Stream::Unix(stream) => stream.write_all(bytes.as_ref()),
         }
     }
 
-    /// Says that nothing more will be sent.
-    pub(crate) fn finish(&self) {
+    /// Closes the sending half.
+    pub fn finish(&self) {
         let _ = match &self.stream {
             Stream::Tcp(stream) => stream.shutdown(Shutdown::Write),
             Stream::Unix(stream) => stream.shutdown(Shutdown::Write),
@@ -71,17 +91,21 @@ impl Wire {
     }
 
     /// Sends a request without a body and returns the response to it.
-    pub(crate) fn get(&mut self, path: &str, headers: &str) -> Message {
+    pub fn get(&mut self, path: &str, headers: &str) -> Message {
         self.send(format!("GET {path} HTTP/1.1\r\nHost: a.example\r\n{headers}\r\n"));
         self.response()
     }
 
-    /// The next response, and its body by its own account.
-    pub(crate) fn response(&mut self) -> Message {
+    /// Reads the next response to a `GET`, with the body that its head announces.
+    pub fn response(&mut self) -> Message {
         self.response_to("GET").expect("a response")
     }
 
-    pub(crate) fn response_to(&mut self, method: &str) -> io::Result<Message> {
+    /// Reads the next response to a request of this method.
+    ///
+    /// # Errors
+    /// If the connection ends before the response does, or its framing is wrong.
+    pub fn response_to(&mut self, method: &str) -> io::Result<Message> {
         let mut message = Message { head: self.head()?, ..Message::default() };
         let bodiless = method == "HEAD" || [100, 101, 103, 204, 304].contains(&message.status());
         if !bodiless && !self.framed_body(&mut message)? {
@@ -90,8 +114,11 @@ impl Wire {
         Ok(message)
     }
 
-    /// The next request; none at the end.
-    pub(crate) fn request(&mut self) -> io::Result<Option<Message>> {
+    /// Reads the next request; none at the end of the connection.
+    ///
+    /// # Errors
+    /// If the connection ends within a request, or its framing is wrong.
+    pub fn request(&mut self) -> io::Result<Option<Message>> {
         if self.unread.is_empty() && self.fill()? == 0 {
             return Ok(None);
         }
@@ -100,28 +127,37 @@ impl Wire {
         Ok(Some(message))
     }
 
-    /// A head with its empty line.
-    pub(crate) fn head(&mut self) -> io::Result<String> {
+    /// Reads a head with its empty line.
+    ///
+    /// # Errors
+    /// If the connection ends before, or the head is not UTF-8.
+    pub fn head(&mut self) -> io::Result<String> {
         let head = self.until(b"\r\n\r\n")?;
         String::from_utf8(head).map_err(|error| io::Error::new(ErrorKind::InvalidData, error))
     }
 
-    /// Everything up to the end of the connection. An error if it does not end well.
-    pub(crate) fn rest(&mut self) -> io::Result<Vec<u8>> {
+    /// Reads everything up to the end of the connection.
+    ///
+    /// # Errors
+    /// If the connection is reset, or silent for [`IO_TIMEOUT`].
+    pub fn rest(&mut self) -> io::Result<Vec<u8>> {
         while self.fill()? > 0 {}
         Ok(std::mem::take(&mut self.unread))
     }
 
-    /// Everything that comes until the other end closes the connection or is silent for this long.
-    pub(crate) fn all_for(&mut self, silence: Duration) -> Vec<u8> {
+    /// Reads everything until the other end closes the connection or is silent for this long.
+    pub fn all_for(&mut self, silence: Duration) -> Vec<u8> {
         self.set_read_timeout(silence);
         while self.fill().is_ok_and(|length| length > 0) {}
-        self.set_read_timeout(PATIENCE);
+        self.set_read_timeout(IO_TIMEOUT);
         std::mem::take(&mut self.unread)
     }
 
-    /// So many bytes.
-    pub(crate) fn exactly(&mut self, length: usize) -> io::Result<Vec<u8>> {
+    /// Reads this number of bytes.
+    ///
+    /// # Errors
+    /// If the connection ends before.
+    pub fn exactly(&mut self, length: usize) -> io::Result<Vec<u8>> {
         while self.unread.len() < length {
             if self.fill()? == 0 {
                 return Err(ErrorKind::UnexpectedEof.into());
@@ -131,18 +167,18 @@ impl Wire {
     }
 
     /// Whether the other end is silent for this long.
-    pub(crate) fn is_silent_for(&mut self, time: Duration) -> bool {
+    pub fn is_silent_for(&mut self, time: Duration) -> bool {
         if !self.unread.is_empty() {
             return false;
         }
         self.set_read_timeout(time);
         let silent = matches!(self.fill(), Err(error) if is_timeout(&error));
-        self.set_read_timeout(PATIENCE);
+        self.set_read_timeout(IO_TIMEOUT);
         silent
     }
 
-    /// Whether the other end closes the connection, be it in an orderly way or not.
-    pub(crate) fn is_closed(&mut self) -> bool {
+    /// Whether the other end closes or resets the connection within [`IO_TIMEOUT`].
+    pub fn is_closed(&mut self) -> bool {
         loop {
             match self.fill() {
                 Ok(0) => return true,
@@ -152,23 +188,25 @@ impl Wire {
         }
     }
 
-    pub(crate) fn set_read_timeout(&self, time: Duration) {
+    /// Sets how long reads wait, instead of [`IO_TIMEOUT`].
+    pub fn set_read_timeout(&self, time: Duration) {
         match &self.stream {
             Stream::Tcp(stream) => stream.set_read_timeout(Some(time)),
             Stream::Unix(stream) => stream.set_read_timeout(Some(time)),
         }
-        .unwrap();
+        .expect("a timeout above zero");
     }
 
-    pub(crate) fn set_write_timeout(&self, time: Duration) {
+    /// Sets how long writes wait, instead of [`IO_TIMEOUT`].
+    pub fn set_write_timeout(&self, time: Duration) {
         match &self.stream {
             Stream::Tcp(stream) => stream.set_write_timeout(Some(time)),
             Stream::Unix(stream) => stream.set_write_timeout(Some(time)),
         }
-        .unwrap();
+        .expect("a timeout above zero");
     }
 
-    /// Reads the body that the head tells of; false if it does not tell.
+    /// Reads the body that the head announces; false if it announces none.
     fn framed_body(&mut self, message: &mut Message) -> io::Result<bool> {
         if message.value("transfer-encoding").as_deref() == Some("chunked") {
             loop {
@@ -229,22 +267,25 @@ fn is_timeout(error: &io::Error) -> bool {
 
 impl Message {
     /// The request line or the status line.
-    pub(crate) fn start(&self) -> &str {
+    #[must_use]
+    pub fn start(&self) -> &str {
         self.head.lines().next().unwrap_or_default()
     }
 
-    pub(crate) fn status(&self) -> u16 {
+    /// The status of a response.
+    #[must_use]
+    pub fn status(&self) -> u16 {
         let status = self.start().split(' ').nth(1).and_then(|status| status.parse().ok());
         status.unwrap_or_else(|| panic!("no status: {:?}", self.head))
     }
 
     /// The target of a request, as it was sent.
-    pub(crate) fn target(&self) -> &str {
+    pub fn target(&self) -> &str {
         self.start().split(' ').nth(1).unwrap_or_default()
     }
 
-    /// The values of a header, each line's apart.
-    pub(crate) fn values(&self, name: &str) -> Vec<String> {
+    /// The values of a header, one for each line.
+    pub fn values(&self, name: &str) -> Vec<String> {
         let lines = self.head.lines().skip(1).filter_map(|line| line.split_once(':'));
         lines
             .filter(|(found, _)| found.eq_ignore_ascii_case(name))
@@ -252,19 +293,21 @@ impl Message {
             .collect()
     }
 
-    /// The value of a header that there may be once.
-    pub(crate) fn value(&self, name: &str) -> Option<String> {
+    /// The value of a header; panics if there are several lines of it.
+    pub fn value(&self, name: &str) -> Option<String> {
         let mut values = self.values(name);
         assert!(values.len() <= 1, "{name} is there more than once: {}", self.head);
         values.pop()
     }
 
-    pub(crate) fn text(&self) -> String {
+    /// The body as text.
+    #[must_use]
+    pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.body).into_owned()
     }
 
-    /// The status that it is, as a problem of RFC 9457.
-    pub(crate) fn problem(&self) -> u16 {
+    /// The status, after checking that the body is a problem of RFC 9457 with the same status.
+    pub fn problem(&self) -> u16 {
         assert_eq!(self.value("content-type").as_deref(), Some("application/problem+json"));
         let body: serde_json::Value = serde_json::from_slice(&self.body).expect("JSON");
         assert_eq!(body["status"], self.status(), "{body}");
@@ -274,12 +317,12 @@ impl Message {
 }
 
 /// A response with a body of known length.
-pub(crate) fn response(status: &str, headers: &str, body: &str) -> String {
+pub fn response(status: &str, headers: &str, body: &str) -> String {
     let length = body.len();
     format!("HTTP/1.1 {status}\r\nContent-Length: {length}\r\n{headers}\r\n{body}")
 }
 
 /// A chunk of a body.
-pub(crate) fn chunk(data: &str) -> String {
+pub fn chunk(data: &str) -> String {
     format!("{:x}\r\n{data}\r\n", data.len())
 }

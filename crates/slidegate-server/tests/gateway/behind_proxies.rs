@@ -9,8 +9,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::program::{Directory, Program, free_address, run};
-use crate::support::{Front, Upstream, Wire, gateway};
+use slidegate_testbed::program::{free_address, run};
+use slidegate_testbed::{Directory, Gateway, Program, Upstream, Wire};
+
+use crate::configure;
 
 const HAPROXY: &str = "as root: apt-get install --yes --no-install-recommends haproxy";
 const GO: &str = "as root: apt-get install --yes --no-install-recommends golang-go";
@@ -21,14 +23,14 @@ const CLIENTS: usize = 8;
 /// Far longer than any of their requests takes, and far less than a connection that hangs.
 const LONGEST: Duration = Duration::from_secs(2);
 
-fn limited(upstream: &Upstream) -> Front {
-    let front = gateway(upstream)
+fn limited(upstream: &Upstream) -> Gateway {
+    let gateway = configure(upstream)
         .key("trusted_proxies", "[\"127.0.0.1\"]")
         .policy("limited", "1/h", "match = { path = \"/limited\" }")
         .policy("loose", "1000000/s", "")
         .start();
-    assert_eq!(front.status("/limited"), 200);
-    front
+    assert_eq!(gateway.status("/limited"), 200);
+    gateway
 }
 
 /// Streams POSTs that are refused through the proxy while others send ordinary requests.
@@ -80,7 +82,7 @@ fn check(proxy: SocketAddr) {
 #[test]
 fn behind_haproxy_a_refused_upload_delays_nobody_else() {
     let upstream = Upstream::simple();
-    let front = limited(&upstream);
+    let gateway = limited(&upstream);
     for reuse in ["", "http-reuse always"] {
         let (directory, address) = (Directory::new(), free_address());
         let file = directory.write(
@@ -89,7 +91,7 @@ fn behind_haproxy_a_refused_upload_delays_nobody_else() {
                 "defaults\n mode http\n timeout connect 5s\n timeout client 60s\n timeout server 60s\n\
                  frontend f\n bind {address}\n default_backend b\n\
                  backend b\n {reuse}\n server s {}\n",
-                front.gateway()
+                gateway.listener()
             ),
         );
         let haproxy = &mut Command::new("haproxy");
@@ -101,16 +103,17 @@ fn behind_haproxy_a_refused_upload_delays_nobody_else() {
 #[test]
 fn behind_a_go_proxy_a_refused_upload_delays_nobody_else() {
     let upstream = Upstream::simple();
-    let front = limited(&upstream);
+    let gateway = limited(&upstream);
     let (directory, address) = (Directory::new(), free_address());
     let program = directory.path().join("proxy");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/gateway/fronts/proxy.go");
+    let source =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/gateway/behind_proxies/proxy.go");
     let mut build = Command::new("go");
     build.args(["build", "-o"]).arg(&program).arg(source).env("GOTOOLCHAIN", "local");
     let built = run(&mut build, GO);
     assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
     let mut proxy = Command::new(program);
-    proxy.arg(address.to_string()).arg(format!("http://{}", front.gateway()));
+    proxy.arg(address.to_string()).arg(format!("http://{}", gateway.listener()));
     let _proxy = Program::start(&mut proxy, GO, address);
     check(address);
 }

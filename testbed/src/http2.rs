@@ -1,4 +1,4 @@
-//! HTTP/2 on both sides of the gateway.
+//! HTTP/2 on both sides of a gateway: a client and an upstream.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -23,59 +23,71 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
 
 /// A client's HTTP/2 connection.
-pub(crate) struct Http2Client {
+#[derive(Debug)]
+pub struct Http2Client {
     runtime: Runtime,
     sender: http2::SendRequest<Frames>,
 }
 
 /// A response with all of its body.
 #[derive(Debug)]
-pub(crate) struct Heard {
-    pub(crate) status: StatusCode,
-    pub(crate) headers: HeaderMap,
-    pub(crate) body: Bytes,
-    pub(crate) trailers: Option<HeaderMap>,
+pub struct Http2Response {
+    /// Its status.
+    pub status: StatusCode,
+    /// Its headers.
+    pub headers: HeaderMap,
+    /// Its body.
+    pub body: Bytes,
+    /// Its trailers, if there were any.
+    pub trailers: Option<HeaderMap>,
 }
 
 impl Http2Client {
-    /// With prior knowledge.
-    pub(crate) fn connect(address: SocketAddr) -> Self {
+    /// Connects with prior knowledge.
+    #[must_use]
+    pub fn connect(address: SocketAddr) -> Self {
         let runtime = runtime();
         let sender = runtime.block_on(async {
-            let stream = TcpStream::connect(address).await.unwrap();
+            let stream = TcpStream::connect(address).await.expect("the server listens");
             handshake(TokioIo::new(stream)).await
         });
         Self { runtime, sender }
     }
 
-    /// Over TLS, by ALPN.
-    pub(crate) fn connect_tls(address: SocketAddr, ca: &Path) -> Self {
+    /// Connects over TLS, with HTTP/2 by ALPN.
+    #[must_use]
+    pub fn connect_tls(address: SocketAddr, ca: &Path) -> Self {
         let runtime = runtime();
         let sender = runtime.block_on(async {
-            let stream = TcpStream::connect(address).await.unwrap();
+            let stream = TcpStream::connect(address).await.expect("the server listens");
             let connector = tokio_rustls::TlsConnector::from(Arc::new(tls(ca)));
-            let name = ServerName::try_from("localhost").unwrap();
-            let stream = connector.connect(name, stream).await.unwrap();
+            let name = ServerName::try_from("localhost").expect("a host name");
+            let stream = connector.connect(name, stream).await.expect("a TLS handshake");
             assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"h2"[..]));
             handshake(TokioIo::new(stream)).await
         });
         Self { runtime, sender }
     }
 
-    pub(crate) fn get(&self, uri: &str) -> Heard {
-        self.send(Request::get(uri).body(frames([])).unwrap()).expect("a response")
+    /// The response to a `GET`.
+    pub fn get(&self, uri: &str) -> Http2Response {
+        self.send(Request::get(uri).body(frames([])).expect("a valid URI")).expect("a response")
     }
 
-    pub(crate) fn send(&self, request: Request<Frames>) -> Result<Heard, hyper::Error> {
+    /// The response to a request.
+    ///
+    /// # Errors
+    /// If the connection or the stream ends before the response does.
+    pub fn send(&self, request: Request<Frames>) -> Result<Http2Response, hyper::Error> {
         let mut sender = self.sender.clone();
         self.runtime.block_on(async move {
             sender.ready().await?;
-            heard(sender.send_request(request).await?).await
+            collect(sender.send_request(request).await?).await
         })
     }
 
-    /// The statuses of many at once.
-    pub(crate) fn statuses(&self, requests: Vec<Request<Frames>>) -> Vec<StatusCode> {
+    /// Sends requests at once, and returns the statuses of their responses in order.
+    pub fn statuses(&self, requests: Vec<Request<Frames>>) -> Vec<StatusCode> {
         self.runtime.block_on(async {
             let tasks: Vec<_> = requests
                 .into_iter()
@@ -83,13 +95,13 @@ impl Http2Client {
                     let mut sender = self.sender.clone();
                     tokio::spawn(async move {
                         sender.ready().await?;
-                        heard(sender.send_request(request).await?).await
+                        collect(sender.send_request(request).await?).await
                     })
                 })
                 .collect();
             let mut statuses = Vec::new();
             for task in tasks {
-                statuses.push(task.await.unwrap().expect("a response").status);
+                statuses.push(task.await.expect("no panic").expect("a response").status);
             }
             statuses
         })
@@ -97,40 +109,47 @@ impl Http2Client {
 }
 
 fn runtime() -> Runtime {
-    Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
+    Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime")
 }
 
 async fn handshake<I>(io: I) -> http2::SendRequest<Frames>
 where
     I: hyper::rt::Read + hyper::rt::Write + Send + Unpin + 'static,
 {
-    let (sender, connection) = http2::handshake(TokioExecutor::new(), io).await.unwrap();
+    let (sender, connection) =
+        http2::handshake(TokioExecutor::new(), io).await.expect("an HTTP/2 handshake");
     tokio::spawn(connection);
     sender
 }
 
-async fn heard(response: Response<Incoming>) -> Result<Heard, hyper::Error> {
+async fn collect(response: Response<Incoming>) -> Result<Http2Response, hyper::Error> {
     let (head, body) = response.into_parts();
     let collected = body.collect().await?;
     let trailers = collected.trailers().cloned();
-    Ok(Heard { status: head.status, headers: head.headers, body: collected.to_bytes(), trailers })
+    Ok(Http2Response {
+        status: head.status,
+        headers: head.headers,
+        body: collected.to_bytes(),
+        trailers,
+    })
 }
 
 fn tls(ca: &Path) -> rustls::ClientConfig {
     let mut roots = rustls::RootCertStore::empty();
-    let pem = fs::read(ca).unwrap();
-    roots.add(CertificateDer::from_pem_slice(&pem).unwrap()).unwrap();
+    let pem = fs::read(ca).expect("a readable file");
+    let authority = CertificateDer::from_pem_slice(&pem).expect("a certificate in PEM");
+    roots.add(authority).expect("a certificate of an authority");
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = rustls::ClientConfig::builder_with_provider(provider);
-    let builder = builder.with_safe_default_protocol_versions().unwrap();
+    let builder = builder.with_safe_default_protocol_versions().expect("versions of ring");
     let mut config = builder.with_root_certificates(roots).with_no_client_auth();
     config.alpn_protocols = vec![b"h2".to_vec()];
     config
 }
 
 /// A body made of frames.
-#[derive(Default)]
-pub(crate) struct Frames(VecDeque<Frame<Bytes>>);
+#[derive(Debug, Default)]
+pub struct Frames(VecDeque<Frame<Bytes>>);
 
 impl Body for Frames {
     type Data = Bytes;
@@ -149,16 +168,20 @@ impl Body for Frames {
 }
 
 /// A body of these frames.
-pub(crate) fn frames(frames: impl IntoIterator<Item = Frame<Bytes>>) -> Frames {
+#[must_use]
+pub fn frames(frames: impl IntoIterator<Item = Frame<Bytes>>) -> Frames {
     Frames(frames.into_iter().collect())
 }
 
-pub(crate) fn data(text: &str) -> Frame<Bytes> {
+/// A frame of data.
+#[must_use]
+pub fn data(text: &str) -> Frame<Bytes> {
     Frame::data(Bytes::copy_from_slice(text.as_bytes()))
 }
 
-/// Trailers of one field.
-pub(crate) fn trailer(name: &'static str, value: &'static str) -> Frame<Bytes> {
+/// A frame with one trailer.
+#[must_use]
+pub fn trailer(name: &'static str, value: &'static str) -> Frame<Bytes> {
     Frame::trailers(HeaderMap::from_iter([(
         HeaderName::from_static(name),
         HeaderValue::from_static(value),
@@ -167,37 +190,43 @@ pub(crate) fn trailer(name: &'static str, value: &'static str) -> Frame<Bytes> {
 
 /// An upstream that speaks HTTP/2 with prior knowledge and answers as gRPC does: the body comes
 /// back, and a status in the trailers.
-pub(crate) struct Http2Upstream {
+#[derive(Debug)]
+pub struct Http2Upstream {
     address: SocketAddr,
-    heard: Arc<Mutex<Vec<Request<Echoed>>>>,
+    received: Arc<Mutex<Vec<Request<Echoed>>>>,
     end: watch::Sender<usize>,
     runtime: Option<Runtime>,
 }
 
-/// The body of a request that was echoed.
+/// The body of a received request, which was echoed.
 #[derive(Debug, Clone)]
-pub(crate) struct Echoed {
-    pub(crate) body: Bytes,
-    pub(crate) trailers: Option<HeaderMap>,
+pub struct Echoed {
+    /// The body.
+    pub body: Bytes,
+    /// The trailers, if there were any.
+    pub trailers: Option<HeaderMap>,
 }
 
 impl Http2Upstream {
-    pub(crate) fn start() -> Self {
+    /// Starts one on a free port of loopback.
+    #[must_use]
+    pub fn start() -> Self {
         Self::start_at(SocketAddr::from(([127, 0, 0, 1], 0)))
     }
 
-    /// At an address that may have been another's before.
-    pub(crate) fn start_at(address: SocketAddr) -> Self {
-        let (runtime, heard) = (runtime(), Arc::<Mutex<Vec<_>>>::default());
-        let listener = runtime.block_on(TcpListener::bind(address)).unwrap();
-        let address = listener.local_addr().unwrap();
+    /// Starts one at a given address.
+    #[must_use]
+    pub fn start_at(address: SocketAddr) -> Self {
+        let (runtime, received) = (runtime(), Arc::<Mutex<Vec<_>>>::default());
+        let listener = runtime.block_on(TcpListener::bind(address)).expect("the port is free");
+        let address = listener.local_addr().expect("it is bound");
         let (end, ends) = watch::channel(0);
-        let of_task = Arc::clone(&heard);
+        let of_task = Arc::clone(&received);
         runtime.spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                let (heard, mut ends) = (Arc::clone(&of_task), ends.clone());
+                let (received, mut ends) = (Arc::clone(&of_task), ends.clone());
                 ends.mark_unchanged();
-                let service = service_fn(move |request| echo(Arc::clone(&heard), request));
+                let service = service_fn(move |request| echo(Arc::clone(&received), request));
                 let server = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
                 let connection = server.serve_connection(TokioIo::new(stream), service);
                 tokio::spawn(async move {
@@ -208,29 +237,35 @@ impl Http2Upstream {
                 });
             }
         });
-        Self { address, heard, end, runtime: Some(runtime) }
+        Self { address, received, end, runtime: Some(runtime) }
     }
 
-    pub(crate) fn address(&self) -> SocketAddr {
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Closes all connections that there are.
-    pub(crate) fn hang_up(&self) {
+    /// Closes all open connections.
+    pub fn hang_up(&self) {
         self.end.send_modify(|times| *times += 1);
     }
 
-    pub(crate) fn url(&self) -> String {
+    /// Its URL.
+    #[must_use]
+    pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    pub(crate) fn heard(&self) -> Vec<Request<Echoed>> {
-        self.heard.lock().unwrap().clone()
+    /// The requests that it has received.
+    #[must_use]
+    pub fn received(&self) -> Vec<Request<Echoed>> {
+        self.received.lock().expect("no panic while locked").clone()
     }
 }
 
 async fn echo(
-    heard: Arc<Mutex<Vec<Request<Echoed>>>>,
+    received: Arc<Mutex<Vec<Request<Echoed>>>>,
     request: Request<Incoming>,
 ) -> Result<Response<Frames>, hyper::Error> {
     let (head, body) = request.into_parts();
@@ -238,7 +273,7 @@ async fn echo(
     let trailers = collected.trailers().cloned();
     let body = collected.to_bytes();
     let echoed = Echoed { body: body.clone(), trailers };
-    heard.lock().unwrap().push(Request::from_parts(head, echoed));
+    received.lock().expect("no panic while locked").push(Request::from_parts(head, echoed));
     let response = Response::builder().header("content-type", "application/grpc");
     let body = frames([Frame::data(body), trailer("grpc-status", "0")]);
     Ok(response.body(body).expect("good headers"))

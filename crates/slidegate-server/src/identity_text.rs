@@ -1,6 +1,6 @@
-//! Identities as callers write them.
+//! Identities as callers and operators write them.
 //!
-//! There may be a secret in one, so no problem repeats it.
+//! There may be a secret in one, so no error repeats it.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -10,12 +10,12 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
-use slidegate::Identity;
 use slidegate::policy::Network;
+use slidegate::{Identity, Policies};
 
 /// Reads `"user:42"`, as logs and standings show it, or `{"kind": "user", "value": "42"}` with the
 /// value as it is.
-pub(super) fn deserialize<'de, D: Deserializer<'de>>(json: D) -> Result<Identity, D::Error> {
+pub(crate) fn deserialize<'de, D: Deserializer<'de>>(json: D) -> Result<Identity, D::Error> {
     json.deserialize_any(IdentityVisitor)
 }
 
@@ -80,6 +80,20 @@ pub(crate) fn from_text(text: &str) -> Result<Identity, IdentityTextError> {
         return Err(IdentityTextError::Address);
     }
     text.parse().map_err(|_| IdentityTextError::Form)
+}
+
+/// Reads what logs show, an API key that has a name by that name, or by `~` and the digest of the name,
+/// as our own client sends it.
+pub(crate) fn with_key_names(
+    text: &str,
+    policies: &Policies,
+) -> Result<Identity, IdentityTextError> {
+    let Some(name) = text.strip_prefix("api-key:") else { return from_text(text) };
+    let named = match name.strip_prefix('~') {
+        Some(digest) => policies.key_named_by_digest(&from_text(&format!("api-key:{digest}"))?),
+        None => policies.key_named(name),
+    };
+    named.map_or_else(|| from_text(text), Ok)
 }
 
 /// Reads what logs and standings show, or a kind and a value as it is if the kind is no secret.

@@ -1,32 +1,34 @@
-//! Overrides and the process's lives, without Redis.
+//! Overrides across restarts of the process, without Redis.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-use crate::support::{Front, Place, Setup, Upstream, options};
+use slidegate_testbed::{Directory, Gateway, GatewayOptions, Upstream, wait_until};
+
+use crate::options;
 use crate::terminal::{Operator, for_many_clients, passes};
 
-fn setup(upstream: &Upstream, place: &Place) -> Setup {
-    let file = place.path("accounts");
+fn setup(upstream: &Upstream, directory: &Directory) -> GatewayOptions {
+    let file = directory.file("accounts");
     for_many_clients(upstream)
         .policy("api", "100/h", "")
         .tables(&format!("[store]\nsnapshot = {{ file = {file:?} }}"))
 }
 
-fn ban(front: &Front) {
-    Operator::of(front).run(&["ban", "10.0.0.1", "--for", "1h", "--reason", "a test"]);
+fn ban(gateway: &Gateway) {
+    Operator::of(gateway).run(&["ban", "10.0.0.1", "--for", "1h", "--reason", "a test"]);
 }
 
 #[test]
 fn overrides_outlive_a_process_that_saves_its_accounts_even_if_it_is_killed() {
-    let (upstream, place) = (Upstream::simple(), Place::new());
-    let setup = setup(&upstream, &place);
+    let (upstream, directory) = (Upstream::simple(), Directory::new());
+    let setup = setup(&upstream, &directory);
     let first = setup.start();
     ban(&first);
     assert!(!passes(&first, "10.0.0.1"));
     first.signal("KILL");
     assert_eq!(first.wait(), None);
-    let mode = fs::metadata(place.path("accounts.overrides")).unwrap().permissions().mode();
+    let mode = fs::metadata(directory.file("accounts.overrides")).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
     let second = setup.start();
     assert!(!passes(&second, "10.0.0.1") && passes(&second, "10.0.0.2"));
@@ -39,7 +41,7 @@ fn overrides_outlive_a_process_that_saves_its_accounts_even_if_it_is_killed() {
 }
 
 #[test]
-fn without_a_snapshot_they_end_with_the_process() {
+fn without_a_snapshot_overrides_end_with_the_process() {
     let upstream = Upstream::simple();
     let setup = for_many_clients(&upstream).policy("api", "100/h", "");
     let first = setup.start();
@@ -53,21 +55,19 @@ fn without_a_snapshot_they_end_with_the_process() {
 fn a_reload_changes_no_override() {
     let upstream = Upstream::simple();
     let setup = for_many_clients(&upstream).policy("api", "100/h", "");
-    let front = setup.start();
-    ban(&front);
-    front.reconfigure(&setup.text().replace("100/h", "50/h"));
-    front.signal("HUP");
-    crate::support::wait_until("the reload", || {
-        front.metric("slidegate_config_reloads_total", "ok") >= 1.0
-    });
-    assert!(!passes(&front, "10.0.0.1") && passes(&front, "10.0.0.2"));
+    let gateway = setup.start();
+    ban(&gateway);
+    gateway.reconfigure(&setup.text().replace("100/h", "50/h"));
+    gateway.signal("HUP");
+    wait_until("the reload", || gateway.metric("slidegate_config_reloads_total", "ok") >= 1.0);
+    assert!(!passes(&gateway, "10.0.0.1") && passes(&gateway, "10.0.0.2"));
 }
 
 #[test]
 fn a_damaged_file_is_an_error_at_the_start_and_a_full_disk_one_for_the_operator() {
-    let (upstream, place) = (Upstream::simple(), Place::new());
-    let setup = setup(&upstream, &place);
-    fs::write(place.path("accounts.overrides"), "half a fi").unwrap();
+    let (upstream, directory) = (Upstream::simple(), Directory::new());
+    let setup = setup(&upstream, &directory);
+    fs::write(directory.file("accounts.overrides"), "half a fi").unwrap();
     let failed = options().configuration(&setup.text()).spawn();
     assert_eq!(failed.wait(), Some(1), "{}", failed.output());
     assert!(
@@ -75,11 +75,11 @@ fn a_damaged_file_is_an_error_at_the_start_and_a_full_disk_one_for_the_operator(
         "{}",
         failed.output()
     );
-    fs::remove_file(place.path("accounts.overrides")).unwrap();
-    let front = setup.start();
+    fs::remove_file(directory.file("accounts.overrides")).unwrap();
+    let gateway = setup.start();
     // A directory in the file's place can be neither written nor removed as a file.
-    fs::create_dir(place.path("accounts.overrides.new")).unwrap();
-    let operator = Operator::of(&front);
+    fs::create_dir(directory.file("accounts.overrides.new")).unwrap();
+    let operator = Operator::of(&gateway);
     let (status, problem) = operator.ask(
         "POST",
         "/v1/accounts/ip:10.0.0.1/ban",
@@ -91,8 +91,8 @@ fn a_damaged_file_is_an_error_at_the_start_and_a_full_disk_one_for_the_operator(
         detail.starts_with("cannot write the file of overrides; nothing was changed: cannot write"),
         "{detail}"
     );
-    assert!(passes(&front, "10.0.0.1"), "it is not done");
-    fs::remove_dir(place.path("accounts.overrides.new")).unwrap();
-    ban(&front);
-    assert!(!passes(&front, "10.0.0.1"));
+    assert!(passes(&gateway, "10.0.0.1"), "it is not done");
+    fs::remove_dir(directory.file("accounts.overrides.new")).unwrap();
+    ban(&gateway);
+    assert!(!passes(&gateway, "10.0.0.1"));
 }

@@ -1,4 +1,4 @@
-//! A service behind the gateway that answers as the test says and writes down what it hears.
+//! A service behind a gateway that answers as the test says and records what it receives.
 
 use std::io;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -6,49 +6,54 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-use super::wire::{Message, Wire, response};
+use crate::http1::{Message, Wire, response};
 
-/// A service behind the gateway. It ends on drop, and with it all its connections.
-pub(crate) struct Upstream {
+/// A service on a free port of loopback. It ends on drop, and with it all its connections.
+#[derive(Debug)]
+pub struct Upstream {
     address: SocketAddr,
     shared: Arc<Shared>,
 }
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Shared {
-    heard: Mutex<Vec<Message>>,
+    received: Mutex<Vec<Message>>,
     connections: Mutex<Vec<TcpStream>>,
     over: AtomicBool,
 }
 
 impl Upstream {
     /// Answers every request with `ok`.
-    pub(crate) fn simple() -> Self {
+    #[must_use]
+    pub fn simple() -> Self {
         Self::answering(|_| response("200 OK", "", "ok"))
     }
 
     /// Answers every request with these bytes, and keeps the connection.
-    pub(crate) fn answering<R: AsRef<[u8]>>(
+    #[must_use]
+    pub fn answering<R: AsRef<[u8]>>(
         answer: impl Fn(&Message) -> R + Send + Sync + 'static,
     ) -> Self {
         Self::serving(move |wire, request| wire.try_send(answer(request)))
     }
 
-    /// Does as told with every request; an error ends the connection.
-    pub(crate) fn serving(
+    /// Calls this with every request; an error ends the connection.
+    #[must_use]
+    pub fn serving(
         serve: impl Fn(&mut Wire, &Message) -> io::Result<()> + Send + Sync + 'static,
     ) -> Self {
         Self::serving_at(SocketAddr::from(([127, 0, 0, 1], 0)), serve)
     }
 
-    /// The same at an address that may have been another's before.
-    pub(crate) fn serving_at(
+    /// The same at a given address.
+    #[must_use]
+    pub fn serving_at(
         address: SocketAddr,
         serve: impl Fn(&mut Wire, &Message) -> io::Result<()> + Send + Sync + 'static,
     ) -> Self {
         Self::start(address, move |wire, shared| {
             while let Ok(Some(request)) = wire.request() {
-                shared.lock_heard().push(request.clone());
+                shared.lock_received().push(request.clone());
                 if serve(wire, &request).is_err() {
                     break;
                 }
@@ -56,8 +61,9 @@ impl Upstream {
         })
     }
 
-    /// Leaves each connection to the test.
-    pub(crate) fn raw(attend: impl Fn(&mut Wire) + Send + Sync + 'static) -> Self {
+    /// Calls this with every connection, and records nothing.
+    #[must_use]
+    pub fn raw(attend: impl Fn(&mut Wire) + Send + Sync + 'static) -> Self {
         Self::start(SocketAddr::from(([127, 0, 0, 1], 0)), move |wire, _| attend(wire))
     }
 
@@ -66,7 +72,7 @@ impl Upstream {
         attend: impl Fn(&mut Wire, &Shared) + Send + Sync + 'static,
     ) -> Self {
         let listener = TcpListener::bind(address).expect("the port is free");
-        let address = listener.local_addr().unwrap();
+        let address = listener.local_addr().expect("it is bound");
         let shared = Arc::new(Shared::default());
         let (attend, of_thread) = (Arc::new(attend), shared.clone());
         thread::spawn(move || {
@@ -80,7 +86,7 @@ impl Upstream {
                 thread::spawn(move || {
                     let end = stream.try_clone().expect("a file handle");
                     attend(&mut Wire::over(stream), &shared);
-                    // Whoever has a clone keeps it open otherwise.
+                    // The clone in the list of connections would keep it open.
                     let _ = end.shutdown(Shutdown::Both);
                 });
             }
@@ -88,31 +94,38 @@ impl Upstream {
         Self { address, shared }
     }
 
-    pub(crate) fn address(&self) -> SocketAddr {
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    pub(crate) fn url(&self) -> String {
+    /// Its URL.
+    #[must_use]
+    pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// What it has heard.
-    pub(crate) fn heard(&self) -> Vec<Message> {
-        self.shared.lock_heard().clone()
+    /// The requests that it has received.
+    #[must_use]
+    pub fn received(&self) -> Vec<Message> {
+        self.shared.lock_received().clone()
     }
 
-    /// The request that it heard last.
-    pub(crate) fn last(&self) -> Message {
-        self.shared.lock_heard().last().cloned().expect("upstream has heard something")
+    /// The last request that it has received.
+    #[must_use]
+    pub fn last(&self) -> Message {
+        self.shared.lock_received().last().cloned().expect("upstream has received a request")
     }
 
     /// How many connections it has had.
-    pub(crate) fn connections(&self) -> usize {
+    #[must_use]
+    pub fn connections(&self) -> usize {
         self.shared.lock_connections().len()
     }
 
-    /// Closes all connections that there are.
-    pub(crate) fn hang_up(&self) {
+    /// Closes all open connections.
+    pub fn hang_up(&self) {
         for connection in self.shared.lock_connections().iter() {
             let _ = connection.shutdown(Shutdown::Both);
         }
@@ -120,8 +133,8 @@ impl Upstream {
 }
 
 impl Shared {
-    fn lock_heard(&self) -> MutexGuard<'_, Vec<Message>> {
-        self.heard.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock_received(&self) -> MutexGuard<'_, Vec<Message>> {
+        self.received.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock_connections(&self) -> MutexGuard<'_, Vec<TcpStream>> {
