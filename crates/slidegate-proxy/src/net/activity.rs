@@ -194,7 +194,7 @@ impl InFlight {
     }
 
     /// Sets whether the response has a frame that hyper has not asked for yet.
-    fn set_ahead(&mut self, is_ahead: bool) {
+    pub(super) fn set_ahead(&mut self, is_ahead: bool) {
         if self.is_ahead == is_ahead {
             return;
         }

@@ -7,7 +7,6 @@ use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::Duration;
 
 use ::http::{HeaderValue, Request, Response, StatusCode, Version, header};
 use bytes::BytesMut;
@@ -20,16 +19,14 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::select;
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::activity::{Activity, InFlight, Phase, TrackedBody, Unwanted};
+use super::activity::{Activity, InFlight, TrackedBody};
 use super::body::BodyLimits;
 use super::connections::{Admitted, ConnectionSlot, count};
 use super::idle::IdleTimeout;
+use super::lifecycle::{DRAIN_GRACE, End, Lifecycle};
 use super::proxy_header::read_proxy_header;
 use super::stream::{BoxIo, ClientStream};
 use super::{Accepted, Handler, Protocol, RequestBody, Settings, tls};
-
-/// How long an idle connection stays open while draining, because a request may be in transit.
-pub(super) const DRAIN_GRACE: Duration = Duration::from_millis(250);
 
 /// The HTTP/2 connection preface.
 const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -239,22 +236,13 @@ impl<H: Handler> ConnectionServer<H> {
         mut connection: Pin<&mut C>,
         activity: &Activity,
     ) -> bool {
-        let timeouts = &self.settings.timeouts;
+        let mut lifecycle = Lifecycle::new(&self.settings.timeouts);
         let mut timeout = IdleTimeout::default();
-        let mut is_finishing = false;
-        let mut unwanted: Option<Instant> = None;
-        let mut stuck: Option<(u64, Instant)> = None;
         poll_fn(|cx| {
             loop {
-                if let Some(why) = activity.driven_by(cx.waker()) {
-                    let grace =
-                        if why == Unwanted::Draining { DRAIN_GRACE } else { Duration::ZERO };
-                    unwanted.get_or_insert_with(|| Instant::now() + grace);
-                }
-                let is_busy = matches!(activity.phase(), Phase::Busy { .. });
-                // Before the response is written, so that it carries `connection: close`.
-                if unwanted.is_some() && is_busy && !is_finishing {
-                    is_finishing = true;
+                if let Some(why) = activity.driven_by(cx.waker())
+                    && lifecycle.close(why, activity.phase())
+                {
                     connection.as_mut().finish();
                 }
                 if let Poll::Ready(result) = connection.as_mut().poll(cx) {
@@ -264,41 +252,18 @@ impl<H: Handler> ConnectionServer<H> {
                     }
                     return Poll::Ready(false);
                 }
-                let phase = activity.phase();
-                stuck = match (phase, stuck) {
-                    (Phase::Busy { stuck_at: Some(at) }, Some((before, since))) if at == before => {
-                        Some((at, since))
-                    }
-                    (Phase::Busy { stuck_at: Some(at) }, _) => Some((at, Instant::now())),
-                    _ => None,
+                let Some(deadline) = lifecycle.deadline(activity.phase()) else {
+                    return Poll::Pending;
                 };
-                let (deadline, cuts) = match phase {
-                    Phase::Busy { .. } => (stuck.map(|(_, since)| since + timeouts.idle), true),
-                    Phase::Head { since } | Phase::New { since } => {
-                        (Some(since + timeouts.head), true)
-                    }
-                    Phase::Idle { since } if is_finishing => {
-                        (Some(since + timeouts.idle + timeouts.head), true)
-                    }
-                    Phase::Idle { since } => (Some(since + timeouts.idle), false),
-                    Phase::Closing => return Poll::Pending,
-                };
-                let grace =
-                    unwanted.filter(|_| !is_finishing && !matches!(phase, Phase::Head { .. }));
-                let next = match (deadline, grace) {
-                    (Some(deadline), Some(grace)) => Some(deadline.min(grace)),
-                    (deadline, grace) => deadline.or(grace),
-                };
-                let Some(next) = next else { return Poll::Pending };
-                timeout.set(next);
+                timeout.set(deadline.at);
                 if timeout.poll(cx).is_pending() {
                     return Poll::Pending;
                 }
-                if cuts && deadline == Some(next) {
-                    return Poll::Ready(true);
+                match deadline.end {
+                    End::Cut => return Poll::Ready(true),
+                    End::Finish if lifecycle.finish() => connection.as_mut().finish(),
+                    End::Finish => {}
                 }
-                is_finishing = true;
-                connection.as_mut().finish();
             }
         })
         .await

@@ -14,6 +14,7 @@ mod connection;
 mod connections;
 mod idle;
 mod joined_frames;
+mod lifecycle;
 mod proxy_header;
 mod raw;
 mod serve;

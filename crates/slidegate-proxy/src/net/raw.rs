@@ -13,9 +13,10 @@ use tokio::time::Instant;
 use tokio_util::io::poll_read_buf;
 
 use super::activity::{Activity, InFlight, Unwanted};
-use super::connection::{DRAIN_GRACE, OpenConnection, Socket};
+use super::connection::{OpenConnection, Socket};
 use super::connections::{Admitted, ConnectionSlot, count};
 use super::idle::IdleTimeout;
+use super::lifecycle::DRAIN_GRACE;
 use super::stream::BoxIo;
 use super::{Accepted, Protocol, Settings};
 use crate::Timeouts;
