@@ -80,7 +80,7 @@ impl Handler for GatewayWorker {
         let (method, path) = (request.method().clone(), request.uri().path_and_query().cloned());
         let client =
             settings.limiter.client_address.resolve_client(accepted.peer, request.headers());
-        let mut decided = None;
+        let (mut decided, mut decision) = (None, None);
         let response = match self.proxy.validate(&request) {
             Err(error) => error_response(error),
             Ok(()) => {
@@ -88,14 +88,18 @@ impl Handler for GatewayWorker {
                 let outcome = settings.limiter.decide(head).await;
                 decided = Some(self.clock.now());
                 match outcome {
-                    LimiterOutcome::Refuse(response) => response.map(ProxyBody::full),
-                    LimiterOutcome::Pass(decision) => {
+                    LimiterOutcome::Refuse(response, denial) => {
+                        decision = denial;
+                        response.map(ProxyBody::full)
+                    }
+                    LimiterOutcome::Pass(passed) => {
                         let (origin, paths) = (origin(client, accepted), settings.paths);
                         // Boxed, so that refusals do not carry its large state.
                         let forward = self.proxy.forward(self.index, origin, paths, request);
                         let response = Box::pin(forward).await;
                         let mut response = response.unwrap_or_else(error_response);
-                        settings.limiter.annotate(decision, &mut response);
+                        settings.limiter.annotate(passed.as_ref(), &mut response);
+                        decision = passed;
                         response
                     }
                 }
@@ -107,7 +111,7 @@ impl Handler for GatewayWorker {
             path: path.as_ref().map_or("", PathAndQuery::path),
             client: client.client,
             status: response.status(),
-            decision: response.extensions().get(),
+            decision: decision.as_ref(),
             upstream: response.extensions().get().copied().unwrap_or_default(),
             began,
             asked: began,

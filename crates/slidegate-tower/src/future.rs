@@ -35,7 +35,7 @@ pin_project! {
     enum FutureState<T, B, F> {
         Deciding { deciding: Deciding<B>, ready_inner: T },
         Passing { #[pin] inner: F, decision: Option<Decision> },
-        Refused { response: Option<Response<Bytes>> },
+        Refused { refusal: Option<(Response<Bytes>, Option<Decision>)> },
     }
 }
 
@@ -84,7 +84,9 @@ where
             LimiterOutcome::Pass(decision) => {
                 Self::Passing { inner: inner.call(request), decision }
             }
-            LimiterOutcome::Refuse(response) => Self::Refused { response: Some(response) },
+            LimiterOutcome::Refuse(response, decision) => {
+                Self::Refused { refusal: Some((response, decision)) }
+            }
         }
     }
 }
@@ -106,11 +108,14 @@ where
                 }
                 FutureStateProj::Passing { inner, decision } => {
                     let mut response = ready!(inner.poll(cx))?.map(ResponseBody::inner);
-                    this.limiter.annotate(decision.take(), &mut response);
+                    this.limiter.annotate(decision.as_ref(), &mut response);
+                    this.limiter.attach(decision.take(), &mut response);
                     return Poll::Ready(Ok(response));
                 }
-                FutureStateProj::Refused { response } => {
-                    let response = response.take().expect("polled after it was ready");
+                FutureStateProj::Refused { refusal } => {
+                    let (mut response, decision) =
+                        refusal.take().expect("polled after it was ready");
+                    this.limiter.attach(decision, &mut response);
                     return Poll::Ready(Ok(response.map(ResponseBody::refusal)));
                 }
             };

@@ -28,10 +28,10 @@ use crate::responder::Responder;
 ///
 /// async fn handle(limiter: &RequestLimiter, request: Request<Bytes>) -> Response<Bytes> {
 ///     match limiter.decide(RequestHead::from(&request)).await {
-///         LimiterOutcome::Refuse(response) => response,
+///         LimiterOutcome::Refuse(response, _) => response,
 ///         LimiterOutcome::Pass(decision) => {
 ///             let mut response = Response::new(Bytes::from_static(b"hello"));
-///             limiter.annotate(decision, &mut response);
+///             limiter.annotate(decision.as_ref(), &mut response);
 ///             response
 ///         }
 ///     }
@@ -63,9 +63,9 @@ pub enum LimiterOutcome {
     /// It may go on. The decision is for [`RequestLimiter::annotate`]; there is none if the
     /// application has exempted the request.
     Pass(Option<Decision>),
-    /// It is to be answered with this response, which has the [`Decision`] in its extensions. There
-    /// is none if the request is malformed or the store could not count.
-    Refuse(Response<Bytes>),
+    /// It is to be answered with this response. There is no decision if the request is malformed or
+    /// the store could not count.
+    Refuse(Response<Bytes>, Option<Decision>),
 }
 
 impl<S: Store> RequestLimiter<S> {
@@ -109,18 +109,15 @@ impl<S: Store> RequestLimiter<S> {
         self.detect(&head, client);
         let facts = head.facts(client);
         if let Err(error) = self.gate.check(&facts) {
-            return LimiterOutcome::Refuse(bad_request(&error));
+            return LimiterOutcome::Refuse(bad_request(&error), None);
         }
         let outcome = self.gate.decide(&facts).await;
         let no_headers = HeaderMap::new();
         let headers = if head.described_by_proxy { &no_headers } else { head.headers };
-        let Some(mut response) = self.responder.refuse(&outcome, headers) else {
-            return LimiterOutcome::Pass(outcome.ok());
-        };
-        if let Ok(decision) = outcome {
-            response.extensions_mut().insert(decision);
+        match self.responder.refuse(&outcome, headers) {
+            Some(response) => LimiterOutcome::Refuse(response, outcome.ok()),
+            None => LimiterOutcome::Pass(outcome.ok()),
         }
-        LimiterOutcome::Refuse(response)
     }
 
     /// [`decide`](Self::decide) for a store that never waits.
@@ -131,14 +128,19 @@ impl<S: Store> RequestLimiter<S> {
         }
     }
 
-    /// Adds the headers that say where the client stands to the response of a request that passed,
-    /// and the decision to its extensions.
+    /// Adds the headers that say where the client stands to the response of a request that passed.
+    pub fn annotate<B>(&self, decision: Option<&Decision>, response: &mut Response<B>) {
+        if let Some(decision) = decision {
+            self.responder.annotate(decision, response);
+        }
+    }
+
+    /// Puts the decision into the extensions of its response, for what is around the limiter.
     ///
     /// If a limiter further in has refused the request, its decision stays there: it is the better
     /// one to log.
-    pub fn annotate<B>(&self, decision: Option<Decision>, response: &mut Response<B>) {
+    pub(crate) fn attach<B>(&self, decision: Option<Decision>, response: &mut Response<B>) {
         let Some(decision) = decision else { return };
-        self.responder.annotate(&decision, response);
         if let Some(inner) = response.extensions().get::<Decision>() {
             self.detectors.decided_twice(inner, &decision);
             if !inner.is_allowed() {

@@ -66,16 +66,11 @@ impl<'a, D: Serialize, M: Serialize> ProblemDetails<'a, D, M> {
         response
     }
 
-    pub(crate) fn body(&self) -> Bytes {
-        json(self)
+    fn body(&self) -> Bytes {
+        let mut body = Vec::with_capacity(USUAL_BYTES);
+        serde_json::to_writer(&mut body, self).expect("strings and numbers can be JSON");
+        body.into()
     }
-}
-
-/// A value as JSON.
-pub(crate) fn json(value: &impl Serialize) -> Bytes {
-    let mut body = Vec::with_capacity(USUAL_BYTES);
-    serde_json::to_writer(&mut body, value).expect("strings and numbers can be JSON");
-    body.into()
 }
 
 fn code<S: serde::Serializer>(status: &StatusCode, serializer: S) -> Result<S::Ok, S::Error> {

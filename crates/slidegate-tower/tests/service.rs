@@ -331,10 +331,10 @@ async fn serve<S: Store>(limiter: &RequestLimiter<S>, request: Request<()>) -> R
     let peer = CLIENT.parse().ok();
     let client = ClientAddress::default().resolve_client(peer, request.headers());
     match limiter.decide(RequestHead::from(&request).client(client)).await {
-        LimiterOutcome::Refuse(response) => response,
+        LimiterOutcome::Refuse(response, _) => response,
         LimiterOutcome::Pass(decision) => {
             let mut response = Response::new(Bytes::new());
-            limiter.annotate(decision, &mut response);
+            limiter.annotate(decision.as_ref(), &mut response);
             response
         }
     }
@@ -386,7 +386,7 @@ async fn a_server_gets_the_fields_of_upstream_joined_with_ours() {
         };
         let response = Response::builder().header("ratelimit", "\"inner\";r=5;t=1");
         let mut response = response.body(()).unwrap();
-        limiter.annotate(decision, &mut response);
+        limiter.annotate(decision.as_ref(), &mut response);
         assert!(response.headers().get_all("ratelimit").iter().eq(fields));
     }
 }
@@ -448,7 +448,7 @@ async fn a_grpc_call_is_refused_in_plain_http_where_a_proxy_goes_by_the_status()
     let call = call();
     let client = ClientAddress::default().resolve_client(peer, call.headers());
     let head = RequestHead::from(&call).client(client).described_by_proxy();
-    let LimiterOutcome::Refuse(refused) = limiter.decide(head).await else {
+    let LimiterOutcome::Refuse(refused, _) = limiter.decide(head).await else {
         panic!("one a minute")
     };
     assert_eq!(refused.status(), 429);

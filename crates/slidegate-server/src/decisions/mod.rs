@@ -257,18 +257,18 @@ impl Decisions {
         let peer = head.extensions.get::<Accepted>().and_then(|accepted| accepted.peer);
         let original =
             OriginalRequest::read(protocol, &head, peer, &settings.limiter.client_address)?;
-        let response = match settings.limiter.decide(original.head()).await {
+        let (response, decision) = match settings.limiter.decide(original.head()).await {
             LimiterOutcome::Pass(decision) => {
                 let mut allowed = http::Response::new(Bytes::new());
-                settings.limiter.annotate(decision, &mut allowed);
-                allowed
+                settings.limiter.annotate(decision.as_ref(), &mut allowed);
+                (allowed, decision)
             }
-            LimiterOutcome::Refuse(refusal) if protocol == AuthProtocol::Nginx => {
-                auth::for_nginx(refusal)
+            LimiterOutcome::Refuse(refusal, decision) if protocol == AuthProtocol::Nginx => {
+                (auth::for_nginx(refusal), decision)
             }
-            LimiterOutcome::Refuse(refusal) => refusal,
+            LimiterOutcome::Refuse(refusal, decision) => (refusal, decision),
         };
-        let (status, decision) = (response.status(), response.extensions().get());
+        let (status, decision) = (response.status(), decision.as_ref());
         let client = original.client.client;
         let times = (began, began);
         self.record(times, &original.method, &original.path, client, status, decision);

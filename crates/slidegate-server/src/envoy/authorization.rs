@@ -42,18 +42,18 @@ impl Authorization for EnvoyService {
         let clients = &settings.limiter.client_address;
         let original =
             OriginalRequest::of_envoy(&method, &http.path, &headers, (source, envoy), clients);
-        let response = match settings.limiter.decide(original.head()).await {
-            LimiterOutcome::Refuse(refusal) => refusal,
+        let (response, decision) = match settings.limiter.decide(original.head()).await {
+            LimiterOutcome::Refuse(refusal, decision) => (refusal, decision),
             LimiterOutcome::Pass(decision) => {
                 let mut allowed = http::Response::default();
-                settings.limiter.annotate(decision, &mut allowed);
-                allowed
+                settings.limiter.annotate(decision.as_ref(), &mut allowed);
+                (allowed, decision)
             }
         };
         let client = original.client.client;
         let path = without_query(&http.path);
         let asked = Asked { began, method: &method, path, client };
-        self.record(&asked, response.status(), response.extensions().get());
+        self.record(&asked, response.status(), decision.as_ref());
         Ok(Response::new(answer(response)))
     }
 }

@@ -1,5 +1,6 @@
 //! How requests are refused.
 
+mod body_text;
 mod grpc;
 mod refused;
 mod shape;
@@ -138,26 +139,11 @@ impl Refusal {
 
     /// The response to a refused request, whose headers say whether it is a gRPC call.
     pub fn respond(&self, refused: &Refused<'_>, request: &HeaderMap) -> Response<Bytes> {
-        let mut response =
-            if grpc::is_call(request) { grpc::response(refused) } else { self.http(refused) };
-        let status = response.status();
-        let headers = response.headers_mut();
-        headers.entry(header::CACHE_CONTROL).or_insert(NO_STORE);
-        if status == StatusCode::UNAUTHORIZED {
-            headers.entry(header::WWW_AUTHENTICATE).or_insert(API_KEY_CHALLENGE);
+        if grpc::is_call(request) {
+            return completed(grpc::response(refused), refused);
         }
-        if let Some(after_s) = refused.retry_after_s() {
-            let value = || HeaderValue::from_str(itoa::Buffer::new().format(after_s));
-            headers
-                .entry(header::RETRY_AFTER)
-                .or_insert_with(|| value().expect("digits are valid in a header"));
-        }
-        response
-    }
-
-    fn http(&self, refused: &Refused<'_>) -> Response<Bytes> {
         let (content_type, body) = match &self.0 {
-            RefusalKind::Function(function) => return function(refused),
+            RefusalKind::Function(function) => return completed(function(refused), refused),
             RefusalKind::Shape(shape) => {
                 (HeaderValue::from_static(shape.content_type()), shape.body(refused))
             }
@@ -169,8 +155,22 @@ impl Refusal {
         *response.status_mut() = refused.status();
         *response.headers_mut() = HeaderMap::with_capacity(USUAL_HEADERS);
         response.headers_mut().insert(header::CONTENT_TYPE, content_type);
-        response
+        completed(response, refused)
     }
+}
+
+/// Adds the headers that every refusal has, unless the response has them.
+fn completed(mut response: Response<Bytes>, refused: &Refused<'_>) -> Response<Bytes> {
+    let status = response.status();
+    let headers = response.headers_mut();
+    headers.entry(header::CACHE_CONTROL).or_insert(NO_STORE);
+    if status == StatusCode::UNAUTHORIZED {
+        headers.entry(header::WWW_AUTHENTICATE).or_insert(API_KEY_CHALLENGE);
+    }
+    if let Some(after_s) = refused.retry_after_s() {
+        headers.entry(header::RETRY_AFTER).or_insert_with(|| after_s.into());
+    }
+    response
 }
 
 /// A whole body; none if it fails or would have to be waited for.

@@ -1,7 +1,6 @@
 //! A request that was refused: why, and what there is to say about it.
 
 use std::borrow::Cow;
-use std::fmt;
 use std::time::Duration;
 
 use http::StatusCode;
@@ -9,12 +8,14 @@ use slidegate::policy::CheckedPlan;
 use slidegate::{Block, Decision, Name, PolicyStanding, Standing, StoreError, Verdict};
 
 use crate::headers::{QuotaName, ceil_s, reset};
+use crate::refusal::body_text::BodyText;
 
 /// A request that was refused, and what there is to say about it.
 #[derive(Debug, Clone, Copy)]
 pub struct Refused<'a> {
     reason: Reason,
     decision: Option<&'a Decision>,
+    retry_after: Option<Duration>,
 }
 
 /// When to try again after a store's error: its breaker will have probed by then.
@@ -23,7 +24,8 @@ const STORE_RETRY_AFTER: Duration = Duration::from_secs(1);
 impl<'a> Refused<'a> {
     /// What was refused; `None` if the request may pass.
     pub fn of(outcome: &'a Result<Decision, StoreError>) -> Option<Self> {
-        Some(Self { reason: Reason::of(outcome)?, decision: outcome.as_ref().ok() })
+        let (reason, decision) = (Reason::of(outcome)?, outcome.as_ref().ok());
+        Some(Self { reason, decision, retry_after: retry_after(reason, decision) })
     }
 
     /// Why.
@@ -44,15 +46,7 @@ impl<'a> Refused<'a> {
     /// How long to wait, if waiting helps. Not before the effective window of any violated quota
     /// has ended.
     pub fn retry_after(&self) -> Option<Duration> {
-        match self.reason {
-            Reason::StoreUnavailable => Some(STORE_RETRY_AFTER),
-            Reason::CostAboveUnits | Reason::UnknownKey | Reason::Blocked => None,
-            Reason::QuotaExceeded | Reason::Banned | Reason::Suspended => {
-                let own = self.decision?.retry_after()?;
-                let windows = self.violated().map(|(_, standing)| reset(standing));
-                windows.chain([own]).max()
-            }
-        }
+        self.retry_after
     }
 
     /// How long to wait in whole seconds, rounded up and at least one, if waiting helps.
@@ -122,40 +116,34 @@ impl<'a> Refused<'a> {
 
     /// One or two sentences for people.
     pub fn message(&self) -> String {
-        self.message_with("Try again in").to_string()
-    }
-
-    /// The message, with these words before the seconds to wait.
-    pub(super) fn message_with(&self, retry: &'static str) -> Message {
-        Message { text: self.reason.wording().message, retry, after_s: self.retry_after_s() }
+        let mut message = BodyText::default();
+        message.message(self, "Try again in");
+        message.into_string()
     }
 
     fn violated(&self) -> impl Iterator<Item = (&'a PolicyStanding, &'a Standing)> + use<'a> {
-        let policies = self.decision.map_or(&[][..], Decision::policies).iter();
-        policies.filter(|policy| !policy.shadow).flat_map(|policy| {
-            let standings = policy.standings.iter();
-            let violated = standings.filter(|standing| standing.is_violated());
-            violated.map(move |standing| (policy, standing))
-        })
+        violated(self.decision)
     }
 }
 
-/// Sentences for people, written straight into what they are a part of.
-pub(super) struct Message {
-    text: &'static str,
-    retry: &'static str,
-    after_s: Option<u64>,
-}
-
-impl fmt::Display for Message {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { text, retry, .. } = self;
-        match self.after_s {
-            None => f.write_str(text),
-            Some(1) => write!(f, "{text} {retry} 1 second."),
-            Some(after_s) => write!(f, "{text} {retry} {after_s} seconds."),
+fn retry_after(reason: Reason, decision: Option<&Decision>) -> Option<Duration> {
+    match reason {
+        Reason::StoreUnavailable => Some(STORE_RETRY_AFTER),
+        Reason::CostAboveUnits | Reason::UnknownKey | Reason::Blocked => None,
+        Reason::QuotaExceeded | Reason::Banned | Reason::Suspended => {
+            let own = decision?.retry_after()?;
+            violated(decision).map(|(_, standing)| reset(standing)).chain([own]).max()
         }
     }
+}
+
+/// The violated quotas of a decision, with their policies.
+fn violated(decision: Option<&Decision>) -> impl Iterator<Item = (&PolicyStanding, &Standing)> {
+    let policies = decision.map_or(&[][..], Decision::policies).iter();
+    policies.filter(|policy| !policy.shadow).flat_map(|policy| {
+        let violated = policy.standings.iter().filter(|standing| standing.is_violated());
+        violated.map(move |standing| (policy, standing))
+    })
 }
 
 /// Why a request was refused.

@@ -4,10 +4,10 @@ use std::fmt;
 use std::str::FromStr;
 
 use bytes::Bytes;
-use serde::{Serialize, Serializer};
 
-use crate::problem::{CONTENT_TYPE, ProblemDetails, json};
-use crate::refusal::refused::{Message, Reason, Refused};
+use crate::problem::CONTENT_TYPE;
+use crate::refusal::body_text::BodyText;
+use crate::refusal::refused::{Reason, Refused};
 
 /// A ready-made shape of a refusal's body.
 ///
@@ -32,60 +32,6 @@ pub enum Shape {
     Bare,
 }
 
-/// What a refusal's problem details have besides those of RFC 9457.
-#[derive(Serialize)]
-struct RefusalMembers<'a> {
-    #[serde(rename = "violated-policies", serialize_with = "violated_names")]
-    #[serde(skip_serializing_if = "violates_none")]
-    refused: &'a Refused<'a>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    plan: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    upgrade_url: Option<&'a str>,
-}
-
-#[derive(Serialize, Default)]
-#[serde(rename_all = "camelCase")]
-struct ErrorBody<'a> {
-    error: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    limit: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    retry_after_ms: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    plan: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    upgrade_url: Option<&'a str>,
-}
-
-#[derive(Serialize)]
-struct CodeBody<'a> {
-    error: Code<'a>,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Code<'a> {
-    code: &'a str,
-    message: Message,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    retry_after: Option<u64>,
-}
-
-impl Serialize for Message {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-fn violated_names<S: Serializer>(refused: &Refused<'_>, to: S) -> Result<S::Ok, S::Error> {
-    to.collect_seq(refused.violated_names())
-}
-
-fn violates_none(refused: &Refused<'_>) -> bool {
-    refused.violated_names().next().is_none()
-}
-
 impl Shape {
     const ALL: [Self; 6] =
         [Self::Problem, Self::Error, Self::Plan, Self::Code, Self::Text, Self::Bare];
@@ -101,29 +47,30 @@ impl Shape {
     pub(super) fn body(self, refused: &Refused<'_>) -> Bytes {
         let wording = refused.reason().wording();
         let phrase = wording.status.canonical_reason().unwrap_or_default();
+        let mut body = BodyText::default();
         match self {
-            Self::Problem => problem(refused),
-            Self::Error => json(&ErrorBody { error: phrase, ..ErrorBody::default() }),
-            Self::Plan => json(&ErrorBody {
-                error: match refused.reason() {
+            Self::Problem => return problem(refused),
+            Self::Error => body.text("{\"error\":\"").text(phrase).text("\"}"),
+            Self::Plan => {
+                let error = match refused.reason() {
                     Reason::QuotaExceeded => "Rate limit exceeded",
                     _ => phrase,
-                },
-                limit: refused.limit(),
-                retry_after_ms: refused.retry_after_ms(),
-                plan: refused.plan_name(),
-                upgrade_url: refused.upgrade_url(),
-            }),
-            Self::Code => json(&CodeBody {
-                error: Code {
-                    code: wording.code,
-                    message: refused.message_with("Please retry after"),
-                    retry_after: refused.retry_after_s(),
-                },
-            }),
-            Self::Text => (refused.message() + "\n").into(),
-            Self::Bare => Bytes::from_static(phrase.as_bytes()),
+                };
+                body.text("{\"error\":\"").text(error).text("\"");
+                body.number_member("limit", refused.limit().map(u64::from));
+                body.number_member("retryAfterMs", refused.retry_after_ms());
+                body.string_member("plan", refused.plan_name());
+                body.string_member("upgradeUrl", refused.upgrade_url()).text("}")
+            }
+            Self::Code => {
+                body.text("{\"error\":{\"code\":\"").text(wording.code);
+                body.text("\",\"message\":\"").message(refused, "Please retry after").text("\"");
+                body.number_member("retryAfter", refused.retry_after_s()).text("}}")
+            }
+            Self::Text => body.message(refused, "Try again in").text("\n"),
+            Self::Bare => return Bytes::from_static(phrase.as_bytes()),
         }
+        .finish()
     }
 
     const fn name(self) -> &'static str {
@@ -138,13 +85,23 @@ impl Shape {
     }
 }
 
+/// Problem details of RFC 9457, in the order of [`ProblemDetails`](crate::ProblemDetails).
 fn problem(refused: &Refused<'_>) -> Bytes {
     let wording = refused.reason().wording();
-    let (plan, upgrade_url) = (refused.plan_name(), refused.upgrade_url());
-    ProblemDetails::new(wording.status, refused.message_with("Try again in"))
-        .typed(wording.problem, wording.title)
-        .with(RefusalMembers { refused, plan, upgrade_url })
-        .body()
+    let mut body = BodyText::default();
+    body.text("{\"type\":\"").text(wording.problem);
+    body.text("\",\"title\":\"").text(wording.title);
+    body.text("\",\"status\":").text(wording.status.as_str());
+    body.text(",\"detail\":\"").message(refused, "Try again in").text("\"");
+    let mut before = ",\"violated-policies\":[";
+    for name in refused.violated_names() {
+        body.text(std::mem::replace(&mut before, ",")).string(&name);
+    }
+    if before == "," {
+        body.text("]");
+    }
+    body.string_member("plan", refused.plan_name());
+    body.string_member("upgrade_url", refused.upgrade_url()).text("}").finish()
 }
 
 impl fmt::Display for Shape {

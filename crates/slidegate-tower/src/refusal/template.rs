@@ -1,9 +1,11 @@
 //! A refusal's body by a template.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 use http::HeaderValue;
-use serde_json::Value;
 
+use crate::refusal::body_text::BodyText;
 use crate::refusal::refused::Refused;
 
 /// A text with placeholders, such as `Try again in {retry_after} seconds.`
@@ -20,20 +22,30 @@ enum Segment {
     Placeholder(Lookup),
 }
 
-/// Finds the value of a placeholder: a text, or a number or null.
-type Lookup = fn(&Refused<'_>) -> Value;
+/// The value of a placeholder: a text, or a number that may be unknown.
+enum Placeholder<'r> {
+    Text(Cow<'r, str>),
+    Number(Option<u64>),
+}
+
+/// Finds the value of a placeholder.
+type Lookup = for<'r> fn(&'r Refused<'r>) -> Placeholder<'r>;
 
 const PLACEHOLDERS: [(&str, Lookup); 9] = [
-    ("status", |refused| refused.status().as_u16().into()),
-    ("error", |refused| refused.status().canonical_reason().unwrap_or_default().into()),
-    ("message", |refused| refused.message().into()),
-    ("retry_after", |refused| refused.retry_after_s().into()),
-    ("retry_after_ms", |refused| refused.retry_after_ms().into()),
-    ("limit", |refused| refused.limit().into()),
-    ("policy", |refused| refused.policy_name().unwrap_or_default().into()),
-    ("plan", |refused| refused.plan_name().unwrap_or_default().into()),
-    ("upgrade_url", |refused| refused.upgrade_url().unwrap_or_default().into()),
+    ("status", |refused| Placeholder::Number(Some(refused.status().as_u16().into()))),
+    ("error", |refused| text(refused.status().canonical_reason())),
+    ("message", |refused| Placeholder::Text(refused.message().into())),
+    ("retry_after", |refused| Placeholder::Number(refused.retry_after_s())),
+    ("retry_after_ms", |refused| Placeholder::Number(refused.retry_after_ms())),
+    ("limit", |refused| Placeholder::Number(refused.limit().map(u64::from))),
+    ("policy", |refused| text(refused.policy_name())),
+    ("plan", |refused| text(refused.plan_name())),
+    ("upgrade_url", |refused| text(refused.upgrade_url())),
 ];
+
+fn text(text: Option<&str>) -> Placeholder<'_> {
+    Placeholder::Text(text.unwrap_or_default().into())
+}
 
 impl Template {
     pub(super) fn parse(content_type: &str, text: &str) -> Result<Self, TemplateError> {
@@ -46,27 +58,25 @@ impl Template {
 
     /// The body. Numbers that are not known are `null` in JSON and nothing elsewhere.
     pub(super) fn render(&self, refused: &Refused<'_>) -> Bytes {
-        let mut body = String::new();
+        let mut body = BodyText::default();
         for segment in &self.segments {
             let value = match segment {
                 Segment::Text(text) => {
-                    body.push_str(text);
+                    body.text(text);
                     continue;
                 }
                 Segment::Placeholder(value) => value(refused),
             };
             match value {
-                Value::String(text) if !self.is_json => body += &text,
-                Value::Null if !self.is_json => {}
-                Value::String(_) => {
-                    // The quotes around it are the template's.
-                    let quoted = value.to_string();
-                    body += &quoted[1..quoted.len() - 1];
-                }
-                number => body += &number.to_string(),
-            }
+                // The quotes around it are the template's.
+                Placeholder::Text(text) if self.is_json => body.escaped(&text),
+                Placeholder::Text(text) => body.text(&text),
+                Placeholder::Number(Some(number)) => body.number(number),
+                Placeholder::Number(None) if self.is_json => body.text("null"),
+                Placeholder::Number(None) => continue,
+            };
         }
-        body.into()
+        body.finish()
     }
 }
 
