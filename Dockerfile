@@ -1,5 +1,5 @@
-# The server in an image of its own: the binary, the C library and nothing else, for a user that is
-# not root. See docs/deployment.md.
+# Image of the server: the binary and the C library, run as a user that is not root.
+# See docs/deployment.md.
 #
 #     docker build -t slidegate .
 

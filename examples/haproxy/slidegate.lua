@@ -15,7 +15,7 @@ local standing = {
 local left_out = { "connection", "content-length", "expect", "te", "transfer-encoding", "upgrade" }
 
 local function ask(txn)
-  -- The client's own headers go along, for API keys. Those that Slidegate goes by are set here.
+  -- Forward the client's headers, for API keys. The headers that Slidegate trusts are set here.
   local headers = txn.http:req_get_headers()
   for _, name in ipairs(left_out) do headers[name] = nil end
   headers["x-forwarded-method"] = { txn.f:method() }

@@ -65,7 +65,7 @@ pub const FAULTS: [Fault; 20] = [
         by_command(set_user("resetkeys"), set_user("~*"))
     }),
     ("WRONGTYPE", "a list in place of the hot account's ledger, deleted in the end", wrong_type),
-    ("BUSY script", "somebody's endless script, killed in the end", busy),
+    ("BUSY script", "an endless script of another client, killed at the end", busy),
     ("sentinel failover", "primary killed; down for sentinels after 0.5 s", || sentinels(|_| ())),
     ("late failover", "the same, with the replicas cut off 0.5 s before", || {
         sentinels(|replica| {

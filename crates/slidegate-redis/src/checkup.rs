@@ -8,8 +8,9 @@ use redis::Value;
 pub enum ServerWarning {
     /// The server evicts keys when its memory is full, and with them spends.
     #[error(
-        "Redis drops keys when its memory is full (maxmemory-policy {0}): whoever's key it drops has \
-         a fresh budget; set maxmemory-policy noeviction, preferably on a dedicated instance"
+        "Redis evicts keys when its memory is full (maxmemory-policy {0}), and an identity whose \
+         key is evicted gets a full quota; set maxmemory-policy noeviction, preferably on a dedicated \
+         instance"
     )]
     Evicts(String),
     /// The server is a replica and cannot count.

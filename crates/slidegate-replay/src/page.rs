@@ -18,7 +18,7 @@ const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; style-src 'unsafe-inl
 impl ReplayReport {
     /// The whole result as a page with charts: one HTML file that loads nothing and runs no scripts.
     pub fn to_html(&self) -> String {
-        let title = format!("Whom would {} refuse?", self.config);
+        let title = format!("Requests that {} would refuse", self.config);
         let page = html! {
             (DOCTYPE)
             html lang="en" {

@@ -32,7 +32,7 @@ Examples:
                                                    which policies one request falls under
   slidegate test slidegate.toml                    run the policy tests
   slidegate replay --config slidegate.toml access.log
-                                                   whom these policies would have refused
+                                                   which requests these policies would have refused
   slidegate top                                    what a running server does now
   slidegate accounts                               who is nearest to a quota, on a running server
   slidegate ban ip:203.0.113.7 --for 1h --reason 'scraper'

@@ -115,12 +115,12 @@ fn plans(summary: &ConfigSummary) -> Vec<String> {
     let mut plans = texts(&summary.plans);
     match summary.api_keys {
         0 => {}
-        1 => plans.push("1 API key has a plan of its own".to_owned()),
-        many => plans.push(format!("{many} API keys have a plan of their own")),
+        1 => plans.push("1 API key names its plan".to_owned()),
+        many => plans.push(format!("{many} API keys name their plan")),
     }
     match summary.unknown_keys {
         UnknownKeys::Ignore => {
-            plans.push("other API keys are no identities: the next source counts".to_owned());
+            plans.push("other API keys are ignored: the next source counts".to_owned());
         }
         UnknownKeys::Refuse => plans.push("other API keys are refused with 401".to_owned()),
         UnknownKeys::Own => {}

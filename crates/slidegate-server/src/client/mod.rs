@@ -47,7 +47,7 @@ stands is asked of the store now.
 Examples:
   slidegate accounts                        who is nearest to a quota
   slidegate accounts --sort denied --limit 5
-  slidegate accounts --sort candidate       whom the candidates of policies would deny
+  slidegate accounts --sort candidate       who would be denied by the candidates of policies
   slidegate accounts --json | jq '.accounts[].identity'"))]
     Accounts(AccountsQuery),
 
@@ -123,7 +123,7 @@ Examples:
 The server reads the file as it would in a reload, with its own flags and environment, and changes
 nothing. It says which policies, quotas and identities would change, where accounts keep what they
 have spent, which accounts would be over the new quotas, of at most 100 that it has lately seen near
-a quota or denied, and which sections need a restart. What is wrong with the file is said as by
+a quota or denied, and which sections need a restart. Errors in the file are reported as by
 `slidegate check`.
 
 Examples:

@@ -82,8 +82,8 @@ impl GatewayConfig {
         if !self.proxy.headers.underscores && !names.is_empty() {
             let names = names.into_iter().collect::<Vec<_>>().join(", ");
             let expected = format!(
-                "missing: the gateway drops headers with underscores in their names, so that \
-                 nobody is counted or listed by {names}: expected true, or a name with hyphens"
+                "missing: the gateway drops headers with underscores in their names, so no \
+                 request has {names}: expected true, or a name with hyphens"
             );
             table.key("underscores_in_headers").report_with(expected, None);
         }

@@ -171,11 +171,11 @@ impl<'c> Lint<'c> {
                 "{effect}: the gateway knows no users; {REMEDY}, or add a source such as api-key or ip"
             );
             identity.warn_if(is_all, text);
-            let text = format!("nobody is counted by user: the gateway knows no users; {REMEDY}");
+            let text = format!("user never applies: the gateway knows no users; {REMEDY}");
             identity.warn_if(users > 0 && !is_all, text);
         }
         for users in self.lists().map(|list| list.named("users")) {
-            let text = format!("nobody is listed by user: the gateway knows no users; {REMEDY}");
+            let text = format!("the list never applies: the gateway knows no users; {REMEDY}");
             users.warn_if(!users.elements().is_empty(), text);
         }
     }
@@ -227,8 +227,8 @@ impl<'c> Lint<'c> {
                 _ => ", or list the keys in [[api_key]] or keys_file",
             };
             let text = format!(
-                "clients evade it by inventing values of {source}, each with an account of its own: \
-                 add a policy with identity = \"ip\" for the same requests{keys}"
+                "clients evade it by inventing values of {source}, because each value has its own \
+                 account: add a policy with identity = \"ip\" for the same requests{keys}"
             );
             let written = self.policies().find(|(_, policy)| policy.name == evaded.name);
             if let Some((written, _)) = written {
@@ -286,9 +286,10 @@ impl<'c> Lint<'c> {
             let has_key = || {
                 self.limiter.api_keys.iter().any(|key| key.table.named("plan").text() == Some(name))
             };
-            let text = "no policy goes by plans: say plan = \"…\" in one";
+            let text = "no policy uses plans: set plan = \"…\" in one";
             table.warn_if(defaults.is_empty(), text);
-            let text = "nobody can have this plan: no API key has it, no header names it, and it is no default";
+            let text = "no request can have this plan: no API key has it, no header names it, and \
+                        no policy has it as its default";
             let is_unused = !(defaults.is_empty() || is_default || is_named || has_key());
             table.warn_if(is_unused, text);
         }
@@ -328,8 +329,8 @@ fn lint_candidate(table: &Value<'_>, policy: &CheckedPolicy) {
         let mut own = policy.quotas().iter().filter(|own| own.window() == quota.window());
         if let Some(own) = own.find(|own| own.units() <= quota.units()) {
             let text = format!(
-                "{quota} would deny nobody that {own} allows; what a looser quota would allow is \
-                 told by `slidegate replay`"
+                "{quota} would deny no request that {own} allows; to evaluate a looser quota, use \
+                 `slidegate replay`"
             );
             table.named("candidate").warn_if(true, text);
         }

@@ -190,7 +190,7 @@ fn change_quotas(
     let (name, policy) = (&names[index], &mut policies.elements_mut()[index]);
     if policy.get(&["plan"]).is_some() {
         return Err(error(format!(
-            "policy {name:?} goes by plans, which only the file can change: name another policy in \
+            "policy {name:?} uses plans, which only the file can change: name another policy in \
              {}, or change the plans",
             sources::POLICY
         )));

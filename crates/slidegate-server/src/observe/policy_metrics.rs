@@ -126,9 +126,9 @@ impl PolicyMetrics {
         };
         page.family(
             "slidegate_policy_decisions",
-            "Decisions of each policy, by plan (empty if the policy goes by none) and verdict: \
-             allow (it had room for the request), deny, shadow-deny (a shadow policy), block \
-             (it has banned the identity, whose plan is not looked up).",
+            "Decisions of each policy, by plan (empty if the policy has none) and verdict: allow, \
+             deny (a quota is used up), shadow-deny (a shadow policy), block (the policy has \
+             banned the identity; its plan is not looked up).",
             policies.iter().flat_map(|(policy, counters)| {
                 counters.verdicts().map(move |(plan, verdict, counter)| {
                     ([("policy", *policy), ("plan", plan), ("verdict", verdict)], counter.clone())

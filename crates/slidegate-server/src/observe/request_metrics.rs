@@ -171,8 +171,8 @@ impl RequestMetrics {
         let unknown = ["domain", "descriptor"].map(|unknown| [("unknown", unknown)]);
         page.family(
             "slidegate_unmatched_descriptors",
-            "Descriptors that Envoy asked about and no policy is for, by what is unknown: the domain, \
-             or the descriptor.",
+            "Descriptors from Envoy that match no policy, by what is unknown: the domain or the \
+             descriptor.",
             unknown.into_iter().zip(self.unmatched_descriptors.clone()),
         )?;
         let classes = CLASSES.map(|class| [("class", class)]);

@@ -16,7 +16,7 @@ pub(crate) fn difference(old: &Policies, new: &Policies) -> Vec<String> {
         let after = new.iter().find(|after| after.name == policy.name);
         if after.is_some_and(|after| after.exempt != policy.exempt) {
             let name = &policy.name;
-            changes.push(format!("policy {name}: the list of who is exempt has changed"));
+            changes.push(format!("policy {name}: the exempt list has changed"));
         }
     }
     compare("plan", old.plans().iter().map(plan), new.plans().iter().map(plan), &mut changes);
@@ -24,7 +24,7 @@ pub(crate) fn difference(old: &Policies, new: &Policies) -> Vec<String> {
     if old.unknown_keys() != new.unknown_keys() {
         changes.push(match new.unknown_keys() {
             UnknownKeys::Ignore => "unknown API keys are ignored".to_owned(),
-            UnknownKeys::Own => "unknown API keys have accounts of their own".to_owned(),
+            UnknownKeys::Own => "each unknown API key has its own account".to_owned(),
             UnknownKeys::Refuse => "unknown API keys are refused".to_owned(),
         });
     }
@@ -36,7 +36,7 @@ pub(crate) fn difference(old: &Policies, new: &Policies) -> Vec<String> {
         [("exempt", old.exempt() == new.exempt()), ("blocked", old.blocked() == new.blocked())]
     {
         if !is_same {
-            changes.push(format!("the list of who is {list} has changed"));
+            changes.push(format!("the {list} list has changed"));
         }
     }
     changes
@@ -191,7 +191,7 @@ mod tests {
                 "policy login: method none -> POST",
                 "policy login: path /login -> /login, /in",
                 "policy login: shadow false -> true",
-                "policy login: the list of who is exempt has changed",
+                "policy login: the exempt list has changed",
             ],
         );
     }
@@ -223,7 +223,7 @@ mod tests {
                 "API keys added: 1",
                 "API keys removed: 2",
                 "API keys with another plan: 1",
-                "the list of who is blocked has changed",
+                "the blocked list has changed",
             ],
         );
     }

@@ -28,8 +28,8 @@ The format of a log is found by its first lines, or named:
                audit, csv or json
   --log-format nginx's own, such as '$remote_addr [$time_local] \"$request\" $status $http_x_plan'
 
-Which field is the user, the plan, an API key, the cost or a header that policies read is said by
---map: a variable of --log-format, a column of CSV, or a path in JSON such as request.user.id.
+--map names the field that is the user, the plan, an API key, the cost or a header that policies
+read: a variable of --log-format, a column of CSV, or a path in JSON such as request.user.id.
 
 Exit codes:
   0  the logs have been replayed

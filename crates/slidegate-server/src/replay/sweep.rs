@@ -75,8 +75,7 @@ impl SweepRange {
         let mut quotas = policy.quotas().to_vec();
         if quotas.is_empty() {
             bail!(
-                "--sweep: policy {:?} has no quotas of its own, but goes by plans: expected a policy \
-                 with quotas",
+                "--sweep: policy {:?} uses plans and has no quotas: expected a policy with quotas",
                 self.policy
             );
         }

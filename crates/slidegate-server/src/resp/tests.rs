@@ -322,7 +322,7 @@ fn named_policies_are_spent_peeked_and_reset() {
         ("SLIDEGATE.SPEND jobs user:1 FOR 5", "expected COST n or PLAN p after the identity"),
         (
             "SLIDEGATE.SPEND throttle throttle:60s:k",
-            "policy \"throttle\" has no quotas of its own: its charges bring them",
+            "policy \"throttle\" defines no quotas: each charge must supply them",
         ),
         (
             "SLIDEGATE.RESET none user:1",

@@ -108,8 +108,8 @@ impl PoliciesBuilder {
             tracing::warn!(
                 policy = &*policy.name,
                 %source,
-                "clients evade this policy by inventing credentials, each with an account of its own: \
-                 add a policy with identity ip for the same requests, or list the API keys"
+                "clients evade this policy by inventing credentials, because each one has its own \
+                 account: add a policy with identity ip for the same requests, or list the API keys"
             );
         }
         for policy in policies.sharing_anonymous() {
@@ -380,7 +380,7 @@ impl Checker {
             return self.quotas(place, &policy.quotas, &policy.invalid).map(Limits::Quotas);
         };
         if let Some(quota) = policy.quotas.first() {
-            let problem = "a policy has quotas or goes by plans, not both";
+            let problem = "a policy has either quotas or plans, not both";
             self.add(place, "quotas", quota, problem);
         }
         let default = self.known_plan(place, &rule.default)?;

@@ -85,7 +85,7 @@ pub enum AccountError {
     #[error("there is no policy {0:?}")]
     UnknownPolicy(String),
     /// The policy has no quotas of its own, and the charge brings none.
-    #[error("policy {0:?} has no quotas of its own: its charges bring them")]
+    #[error("policy {0:?} defines no quotas: each charge must supply them")]
     NoQuotas(String),
     /// The policy does not ban.
     #[error("policy {0:?} has no ban")]

@@ -421,7 +421,7 @@ const BAD: &[(&str, &str)] = &[
     ),
     (
         "[gateway]\nupstream = 'http://a'\nuser_header = 'x_user_id'",
-        "test.toml:1: gateway.underscores_in_headers: missing: the gateway drops headers with underscores in their names, so that nobody is counted or listed by x_user_id",
+        "test.toml:1: gateway.underscores_in_headers: missing: the gateway drops headers with underscores in their names, so no request has x_user_id",
     ),
     (
         "[gateway]\nlisten = '127.0.0.1:80'\nuser_header = 'x-user-id'",
@@ -433,7 +433,7 @@ const BAD: &[(&str, &str)] = &[
     ),
     (
         "[[policy]]\nname = 'api'\nplan = 'free'\nquotas = '1/s'\n[plans.free]\nquotas = '1/s'",
-        "test.toml:4: policy[0].quotas = \"1/s\": a policy has quotas or goes by plans, not both",
+        "test.toml:4: policy[0].quotas = \"1/s\": a policy has either quotas or plans, not both",
     ),
     (
         "[[policy]]\nname = 'api'\nquotas = '5/min'\ncost = 6",

@@ -153,11 +153,11 @@ fn duplicate_policies_are_warned_of() {
 #[test]
 fn plans_and_users_that_nobody_can_be_are_warned_of() {
     let plan = "[plans.gold]\nquotas = '1/s'\n";
-    check(&format!("{plan}{API}"), "plans.gold: no policy goes by plans", API);
+    check(&format!("{plan}{API}"), "plans.gold: no policy uses plans", API);
     let two = format!(
         "{GATEWAY}{plan}[plans.free]\nquotas = '2/s'\n[[policy]]\nname = 'a'\nplan = 'free'\n"
     );
-    check(&two, "plans.gold: nobody can have this plan", &format!("{two}[decisions]\n"));
+    check(&two, "plans.gold: no request can have this plan", &format!("{two}[decisions]\n"));
     let header = "user_header = 'x-user-id'\n";
     let proxies = "trusted_proxies = '10.0.0.0/8'\nclient_address = 'x-real-ip'\n";
     for (users, expected) in [
@@ -167,15 +167,15 @@ fn plans_and_users_that_nobody_can_be_are_warned_of() {
         ),
         (
             format!("{API}identity = ['user', 'ip']\n"),
-            "policy[0].identity: nobody is counted by user: the gateway knows no users; say in \
+            "policy[0].identity: user never applies: the gateway knows no users; say in \
              gateway.user_header which header",
         ),
-        (format!("{API}exempt = {{ users = '1' }}\n"), "policy[0].exempt.users: nobody is listed"),
-        (format!("{API}[exempt]\nusers = '1'\n"), "exempt.users: nobody is listed by user"),
         (
-            format!("{API}[blocked]\nusers = ['1', '2']\n"),
-            "blocked.users: nobody is listed by user",
+            format!("{API}exempt = {{ users = '1' }}\n"),
+            "policy[0].exempt.users: the list never applies",
         ),
+        (format!("{API}[exempt]\nusers = '1'\n"), "exempt.users: the list never applies"),
+        (format!("{API}[blocked]\nusers = ['1', '2']\n"), "blocked.users: the list never applies"),
     ] {
         let unknown = format!("{GATEWAY}{proxies}{users}");
         check(&unknown, expected, &format!("{GATEWAY}{proxies}{header}{users}"));
@@ -274,7 +274,7 @@ fn secrets_in_the_file_are_warned_of() {
 fn a_candidate_that_is_looser_than_what_is_in_force_is_warned_of() {
     check(
         &format!("{API}candidate = {{ quotas = ['5/min', '9/h'] }}"),
-        "policy[0].candidate: 5/min would deny nobody that 5/min allows",
+        "policy[0].candidate: 5/min would deny no request that 5/min allows",
         &format!("{API}candidate = {{ quotas = ['4/min', '9/h'] }}"),
     );
 }

@@ -173,12 +173,12 @@ fn what_the_environment_cannot_apply_is_an_error_with_the_remedy() {
         (
             &[name("sold"), ("RATE_LIMIT_MAX", "7")],
             "",
-            "environment: RATE_LIMIT_MAX = \"7\": policy \"sold\" goes by plans,",
+            "environment: RATE_LIMIT_MAX = \"7\": policy \"sold\" uses plans,",
         ),
         (
             &[name("sold")],
             "--profile strict",
-            "flag --profile = \"20/min\": policy \"sold\" goes by plans,",
+            "flag --profile = \"20/min\": policy \"sold\" uses plans,",
         ),
         (
             &[name("daily"), ("RATE_LIMIT_MAX", "7")],

@@ -266,11 +266,7 @@ fn a_sweep_that_cannot_be_says_why() {
             1,
             "there is no policy \"nobody\"; there are api, watched, planned",
         ),
-        (
-            "planned=1/min..2/min",
-            1,
-            "policy \"planned\" has no quotas of its own, but goes by plans",
-        ),
+        ("planned=1/min..2/min", 1, "policy \"planned\" uses plans and has no quotas"),
         (
             "api=1/s..2/s",
             1,
