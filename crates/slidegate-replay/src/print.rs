@@ -11,7 +11,7 @@ use crate::report::{
 
 /// Of headings.
 const STRONG: Style = Style::new().bold();
-/// Of what is there for orientation.
+/// Of secondary text.
 const FAINT: Style = Style::new().dimmed();
 const GOOD: Style = AnsiColor::Green.on_default();
 const BAD: Style = AnsiColor::Red.on_default();

@@ -11,7 +11,7 @@ use crate::rules::ReplayedRules;
 use crate::simulation::RuleSet;
 use crate::tally::{AccountRefusals, MAX_IDENTITIES, MatchedPolicies, RefusedBy};
 
-/// A policy under one quota after the other, each with accounts of its own.
+/// A policy under several quotas in turn, each with separate accounts.
 #[derive(Debug)]
 pub(crate) struct Sweep {
     pub(crate) policy: String,

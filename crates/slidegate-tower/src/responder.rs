@@ -54,7 +54,7 @@ impl Responder {
     }
 
     /// How a request is refused by this policy, for a quota or for its ban. If several policies
-    /// refused, the first of them that has a refusal of its own is used.
+    /// refused, the first that has a specific refusal is used.
     #[must_use]
     pub fn refusal_for(mut self, policy: impl Into<Arc<str>>, refusal: impl Into<Refusal>) -> Self {
         self.by_policy.push((policy.into(), refusal.into()));

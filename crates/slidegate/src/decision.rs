@@ -10,7 +10,7 @@ use crate::policy::matching::{Match, Matches};
 use crate::policy::{CandidateStanding, CheckedPlan, Identity, Policies};
 
 /// Whether a request may pass, and where every quota that it touched stands. The default is that of
-/// a request that no policy is for.
+/// a request that matches no policy.
 #[must_use]
 #[derive(Debug, Clone, Default)]
 pub struct Decision {
@@ -37,7 +37,7 @@ pub enum Verdict {
     #[default]
     Allow,
     /// A quota is used up. The request would be denied at any moment before `retry_after`, and is
-    /// allowed then if nobody else spends.
+    /// allowed then if nothing else is spent.
     Deny {
         /// How long until then.
         retry_after: Duration,
@@ -257,7 +257,7 @@ impl Decision {
 
     /// The standing that binds the client most: of a denial the violated one that takes longest, else
     /// the one with the smallest part of its units left, and of equal parts that of the longer window.
-    /// Shadow policies bind nobody.
+    /// Shadow policies are not considered.
     pub fn tightest(&self) -> Option<(&PolicyStanding, &Standing)> {
         tightest(self.policies.iter().filter(|policy| !policy.shadow))
     }

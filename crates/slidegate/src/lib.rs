@@ -15,7 +15,7 @@
 //!
 //! A [`Gate`] decides HTTP requests by policies: by plan, identity and path, with several quotas at
 //! once, in memory or in Redis. A request becomes [`Facts`]. [`Policies`] turn facts into
-//! [`Charges`](limit::Charges): which quotas, for whom, how much. A [`Store`] spends all charges or
+//! [`Charges`](limit::Charges): which quotas, whose, how much. A [`Store`] spends all charges or
 //! none, on its own clock. The result is a [`Decision`]: a verdict, and where every quota stands.
 //!
 //! ```
@@ -42,7 +42,7 @@
 //! ```
 //!
 //! The names at the root are the ones to start from. [`limit`] has what counts: quotas, ledgers,
-//! stores and clocks. [`policy`] has what decides for whom.
+//! stores and clocks. [`policy`] has what selects requests and identities.
 //!
 //! # What it promises
 //! - **Exact.** Never more than `units` in any interval of length `window`, whatever the traffic
@@ -50,7 +50,7 @@
 //! - **Prompt.** A spent unit is free again at most one [tick](Quota::tick) after the window.
 //! - **All or nothing.** A denied request consumes nothing, from any quota of any policy.
 //! - **Truthful.** A denied request would be denied at any moment before `retry_after`, and is
-//!   allowed then if nobody else spends.
+//!   allowed then if nothing else is spent.
 //! - **Bounded.** Every ledger and table has a bound, and says what it does when full.
 
 mod chosen;

@@ -70,8 +70,8 @@ impl Limiter {
         self.attempt(key, NonZeroU32::MIN, Commit::Nothing).1
     }
 
-    /// How long until [`check`](Self::check) succeeds if nobody else spends; zero if it would now.
-    /// Spends nothing.
+    /// How long until [`check`](Self::check) succeeds if nothing else is spent; zero if it would
+    /// now. Spends nothing.
     pub fn retry_after(&self, key: &str) -> Duration {
         self.peek(key).retry_after()
     }
@@ -101,8 +101,8 @@ pub struct Denied {
 }
 
 impl Denied {
-    /// How long until the same call succeeds if nobody else spends. None if it never does, because
-    /// it asks for more units than the quota has.
+    /// How long until the same call succeeds if nothing else is spent. None if it never does,
+    /// because it asks for more units than the quota has.
     pub fn retry_after(&self) -> Option<Duration> {
         (self.units <= self.standing.quota().units()).then(|| self.standing.retry_after())
     }

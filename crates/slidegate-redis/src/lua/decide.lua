@@ -75,8 +75,8 @@ end
 
 -- The text of an error, which begins with its code.
 local function text_of(failure)
-    -- Since Redis 7 what a command says is in a table. Before, it comes after the place of the call, as
-    -- what is said by Lua itself still does.
+    -- Since Redis 7 the error of a command is a table. Before, and for errors of Lua itself, it is a
+    -- string that begins with the place of the call.
     local said = type(failure) == 'table' and failure.err or tostring(failure)
     local plain = said:gsub('^@?user_script: ?%d+: ?%-?', '')
     return (plain:match('^%u+ ') and plain or 'ERR ' .. said):sub(1, 1000)

@@ -1,4 +1,4 @@
--- A sorted-set ledger: a member of its own for each unit, its score the stamp in the unit that is set.
+-- A sorted-set ledger: one member for each unit, its score the stamp in the unit that is set.
 -- Limiters that keep a sliding log the usual way read and write the same.
 --
 -- Before this stand TIMES and PARTS, by which a time in ms is multiplied and divided to be a score; PAD,

@@ -30,7 +30,7 @@ const PROBE_UNITS: NonZeroU32 = NonZeroU32::new(1000).expect("not zero");
 /// only in the value of the identity, so a user with permission for the policy's keys can use it.
 pub(crate) fn probe_beside(charge: &Charge<'_>) -> OwnedCharge {
     let identity = format!("{}:{PROBE_IDENTITY}", charge.identity().kind());
-    // A kind that is too long for it has no keys of its own to be careful of.
+    // A kind that is too long for this does not occur in keys.
     let identity = identity.parse().unwrap_or_else(|_| Identity::user(PROBE_IDENTITY));
     let windows = charge.quotas().as_slice().iter().map(|quota| quota.window());
     let shortest = windows.min().expect("a charge has quotas");

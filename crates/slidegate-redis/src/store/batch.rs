@@ -24,8 +24,8 @@ pub(crate) struct Batcher {
     queue: Mutex<BatchQueue>,
     /// Whether answers are being delivered to callers that have not asked again yet.
     delivering: AtomicBool,
-    /// Whether every request is a call of its own: a cluster keeps keys in slots, and a call can only
-    /// have keys of one.
+    /// Whether every request is a separate call: a cluster keeps keys in slots, and a call can only
+    /// have keys of one slot.
     one_by_one: AtomicBool,
 }
 

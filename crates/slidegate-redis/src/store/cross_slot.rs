@@ -94,7 +94,8 @@ impl CrossSlotSpend {
         self.0.iter().zip(receipts).map(|(part, receipt)| (part.slot, receipt.at)).collect()
     }
 
-    /// One receipt of all parts. Each server has a clock of its own; it tells the first one's time.
+    /// One receipt of all parts. Each server has its own clock; the receipt has the first one's
+    /// time.
     pub(crate) fn whole(&self, receipts: &[Receipt]) -> Receipt {
         let mut standings: Vec<(usize, Standings)> = Vec::new();
         for (part, receipt) in self.0.iter().zip(receipts) {
@@ -143,8 +144,8 @@ pub(crate) fn slot_of(key: &str) -> u16 {
     crc16::State::<crc16::XMODEM>::calculate(hashed.as_bytes()) % 16384
 }
 
-/// The times of the latest requests in several places. Each server has a clock of its own, and a
-/// receipt has room for the first one's time only; a refund needs them all.
+/// The times of the latest requests that spent on several servers. Each server has its own clock,
+/// and a receipt has room for the first one's time only; a refund needs them all.
 #[derive(Default)]
 pub(crate) struct SpendTimes(Mutex<VecDeque<Vec<(u16, Timestamp)>>>);
 

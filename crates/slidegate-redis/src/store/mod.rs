@@ -159,8 +159,8 @@ impl RedisStore {
     /// two policies, under the key templates of this store. Call it before policies are put in
     /// force on the store, and again before they are replaced. The default template never fails.
     ///
-    /// It goes by the identities that policies find in requests, and takes the client's address to
-    /// be known of each. An identity that a caller names, as in
+    /// It considers the identities that policies find in requests, and assumes that every request
+    /// has a client address. An identity that a caller names, as in
     /// [`Gate::decide_named`](slidegate::Gate::decide_named), may be of any kind; should two charges
     /// of one request then have one key, the request is a store's error.
     ///

@@ -39,7 +39,7 @@ impl JsonPath {
         Self(text.split('.').map(str::to_owned).collect())
     }
 
-    /// What is there; of a list, the first.
+    /// The value at this path; of a list, its first element.
     fn find<'v>(&self, line: &'v Value) -> Option<&'v Value> {
         let whole = (self.0.len() > 1).then(|| line.get(self.0.join("."))).flatten();
         let found =

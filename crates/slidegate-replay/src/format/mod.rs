@@ -188,7 +188,7 @@ impl LogParser {
         let unknown = "the first lines are of no format that is known: name it by --format, or \
                        nginx's own by --log-format";
         let columns = CsvColumns::new(&csv_header(beginning), request.mappings);
-        // Whoever maps columns knows that it is CSV.
+        // With mappings the user expects CSV, so the problem with the columns is the useful error.
         columns.map(Self::Csv).map_err(|problem| match request.mappings {
             [] => unknown.to_owned(),
             _ => problem,

@@ -33,7 +33,7 @@ pub(super) struct ListParameters {
     #[serde(default)]
     sort: AccountSort,
     limit: Option<usize>,
-    /// How old a list may be that was made for somebody else.
+    /// How old a list may be that was made for an earlier request.
     max_age_ms: Option<u64>,
 }
 

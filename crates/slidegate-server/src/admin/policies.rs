@@ -38,7 +38,7 @@ struct PolicyView {
     descriptors: Option<String>,
     /// Whose requests are counted together: the first of these that a request has.
     identity: Vec<String>,
-    /// Empty if it goes by plans, or if charges bring them.
+    /// Empty if the policy uses plans, or if callers supply the quotas.
     quotas: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     plans: Option<PlanChoice>,
@@ -52,7 +52,7 @@ struct PolicyView {
     #[serde(skip_serializing_if = "Option::is_none")]
     cost: Option<NonZeroU32>,
     scope: String,
-    /// How long units may be taken ahead, such as `200ms`.
+    /// How long prefetched units may be held, such as `200ms`.
     #[serde(skip_serializing_if = "Option::is_none")]
     lease: Option<String>,
     #[serde(skip_serializing_if = "is_false")]

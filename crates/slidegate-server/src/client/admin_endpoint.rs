@@ -111,7 +111,7 @@ impl fmt::Display for AdminUrl {
 }
 
 impl AdminEndpoint {
-    /// Fails if the server cannot be called as it is said.
+    /// Fails if the URL or the token cannot be used.
     pub(super) fn check(&self) -> anyhow::Result<()> {
         self.url.check()?;
         self.token().map(drop)

@@ -51,7 +51,7 @@ pub(super) struct LimiterSections<'t> {
     pub(super) plans: Vec<(&'t str, Value<'t>)>,
     /// All but the policies.
     builder: PoliciesBuilder,
-    /// The policies of an endpoint, which nobody writes.
+    /// The policies of an endpoint, which are built in and not in the file.
     reserved: Vec<Policy>,
     /// The same, and without a summary.
     pub(super) config: LimiterConfig,

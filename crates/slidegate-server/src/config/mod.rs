@@ -71,7 +71,7 @@ pub(crate) struct Config {
 pub(crate) struct ServerConfig {
     /// The proxying endpoint, if there is an upstream.
     pub(crate) gateway: Option<GatewayConfig>,
-    /// The endpoint for programs that ask and do the rest themselves.
+    /// The decision API: returns verdicts that the caller enforces.
     pub(crate) decisions: Option<EndpointConfig>,
     /// The endpoint for Redis clients.
     pub(crate) resp: Option<RespConfig>,

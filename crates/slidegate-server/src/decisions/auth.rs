@@ -1,4 +1,4 @@
-//! Forward-auth: a proxy sends the head of each request here and goes by the status.
+//! Forward-auth: a proxy sends the head of each request here and acts on the status.
 
 use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr};
@@ -149,9 +149,9 @@ fn after_prefix(uri: &Uri) -> Cow<'_, str> {
     }
 }
 
-/// The client of the proxy that asks. Only proxies can reach this endpoint, so the one that asks is
-/// believed in what it adds to `X-Forwarded-For`: the last entry. From there on it goes by the
-/// rules of the gateway, which know the proxies before that one.
+/// The client of the proxy that asks. Only proxies can reach this endpoint, so the entry that the
+/// asking proxy adds to `X-Forwarded-For`, the last one, is trusted. The gateway's rules, which
+/// know the proxies before that one, apply to the rest.
 fn client(clients: &ClientAddress, peer: Option<IpAddr>, headers: &HeaderMap) -> Option<IpAddr> {
     let added = LAST_FORWARDED.resolve(Some(ASKING), headers).filter(|hop| *hop != ASKING);
     match added {

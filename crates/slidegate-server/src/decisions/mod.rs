@@ -53,7 +53,7 @@ const MAX_REFUND_BYTES: usize = 1024;
 /// Enough for a decision with two standings.
 const ANSWER_BYTES: usize = 1024;
 
-/// In a forward-auth request `Authorization` is the client's, so the proxy has a header of its own.
+/// In a forward-auth request `Authorization` is the client's, so the proxy sends its token here.
 const TOKEN: HeaderName = HeaderName::from_static("x-slidegate-token");
 
 /// Decides what callers ask about.

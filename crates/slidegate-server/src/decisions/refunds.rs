@@ -32,7 +32,7 @@ pub(super) const MAX_ENTRIES: usize = 100_000;
 pub(super) const KEPT_FOR: Duration = Duration::from_secs(60);
 
 /// More than the one entry that each call adds, so that expired ones do not pile up, and few
-/// enough that nobody waits for the lock.
+/// enough that calls do not wait for the lock.
 const EXPIRED_AT_ONCE: usize = 2;
 
 impl RefundTable {

@@ -61,7 +61,7 @@ const OVERTIME: Duration = Duration::from_secs(3);
 
 /// Runs the demo, and fails if a limit did not hold.
 pub(crate) fn run(arguments: &DemoArguments) -> anyhow::Result<()> {
-    // For the clients, the API and the display; the gateway has threads of its own.
+    // For the clients, the API and the display; the gateway runs on separate threads.
     let runtime = tokio::runtime::Runtime::new().context("cannot begin")?;
     let result = runtime.block_on(play(arguments));
     runtime.shutdown_background();
@@ -87,7 +87,7 @@ async fn play(arguments: &DemoArguments) -> anyhow::Result<()> {
 }
 
 /// Starts the clients, and shows their progress until they are done. Returns their logs, and
-/// whether it was stopped before that: by a signal, or because nobody reads the output any longer.
+/// whether it was stopped before that: by a signal, or because the output was closed.
 async fn watch(
     server: &DemoServer,
     upstream: &DemoUpstream,

@@ -1,4 +1,4 @@
-//! What is said before the run and after it: what each client got, and whether every limit held.
+//! Prints the introduction, and the result: what each client got, and whether every limit held.
 
 use std::time::Duration;
 

@@ -107,7 +107,7 @@ impl EnvoyService {
     ) -> Result<Response<RateLimitResponse>, Status> {
         let (decision, refunded) = match outcome {
             Ok(decided) => decided,
-            // Not a matter of limits: Envoy goes by its failure_mode_deny.
+            // Not a decision: Envoy applies its failure_mode_deny.
             Err(error) => {
                 self.record(asked, StatusCode::SERVICE_UNAVAILABLE, None);
                 return Err(Status::unavailable(error.to_string()));

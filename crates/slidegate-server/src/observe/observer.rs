@@ -176,7 +176,7 @@ impl Observer {
         self.0.requests.upstream_errors[UpstreamError::Body as usize].inc();
     }
 
-    /// Counts descriptors that no policy is for, of a domain that some are for or not.
+    /// Counts descriptors that match no policy, of a domain that has policies or not.
     pub(crate) fn unmatched_descriptors(&self, is_known_domain: bool, descriptors: usize) {
         let counters = &self.0.requests.unmatched_descriptors;
         counters[usize::from(is_known_domain)].inc_by(descriptors as u64);

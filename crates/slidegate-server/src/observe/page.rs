@@ -114,7 +114,7 @@ fn quality(parameters: &str) -> f32 {
     qualities.next().map_or(1.0, |(_, value)| value.trim().parse().unwrap_or(0.0))
 }
 
-/// Samples look the same in both formats. What differs is what is said about a family: OpenMetrics
+/// Samples look the same in both formats. The metadata of a family differs: OpenMetrics
 /// names it without the suffix of its samples, Prometheus's format with it; there is no type `info`
 /// and no `unknown`; and `# UNIT` and `# EOF` mean nothing.
 fn to_text(openmetrics: &str) -> String {

@@ -26,7 +26,7 @@ pub(super) struct PolicyMetrics {
 /// Clones count together.
 #[derive(Debug, Clone, Default)]
 struct PolicyCounters {
-    /// For each plan that the policy may go by; one without a name if it goes by none.
+    /// For each plan of the policy; one without a name if the policy has no plans.
     plans: Vec<PlanCounters>,
     exceeded: Counter,
     shadow_denials: Counter,

@@ -22,7 +22,7 @@ pub(super) struct RequestMetrics {
     rls: ListenerMetrics,
     /// Of all listeners.
     pub(super) decision_times: DecisionTimes,
-    /// Descriptors that no policy is for: of a domain that none is for, and of others.
+    /// Descriptors that match no policy: of an unknown domain, and of known ones.
     pub(super) unmatched_descriptors: [Counter; 2],
     upstream_classes: [Counter; CLASSES.len()],
     pub(super) upstream_errors: [Counter; UpstreamError::NAMES.len()],

@@ -50,7 +50,7 @@ const VERDICTS: [(&str, CaseVerdict); 4] = [
     ("bad-request", CaseVerdict::BadRequest),
 ];
 
-/// Those that a case can come to: nobody suspends an identity in it.
+/// The reasons that a case can produce: no operator suspends an identity in it.
 const REASONS: [BlockReason; 3] = [BlockReason::Listed, BlockReason::Cost, BlockReason::Banned];
 
 impl Expectation {

@@ -141,7 +141,7 @@ fn compare(
 /// What a window finds that was not counted before.
 #[derive(Clone, Copy)]
 enum NewWindow {
-    /// Ledgers of its own.
+    /// Empty ledgers.
     StartsAnew,
     /// The keys in Redis that another window had.
     SharesKeys,

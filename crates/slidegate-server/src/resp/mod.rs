@@ -213,7 +213,7 @@ impl Session<'_> {
         let limit = i64::from(standings().map(units).min().unwrap_or(call.burst));
         let left = standings().map(Standing::remaining).min();
         let left = left.unwrap_or(if is_blocked { 0 } else { call.burst });
-        // Until nothing is left in the windows, if nobody spends.
+        // Until the windows are empty, if nothing else is spent.
         let spent = standings().filter(|standing| standing.remaining() < units(standing));
         let wait = decision.retry_after().filter(|_| !is_allowed);
         let reset = spent.map(|standing| standing.quota().window()).max().or(wait);

@@ -216,7 +216,7 @@ fn available_workers() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Threads that serve, each with a runtime of its own: no request ever waits for another thread.
+/// Worker threads, each with its own runtime: no request waits for another thread.
 #[derive(Debug, Default)]
 pub(crate) struct Workers(Vec<JoinHandle<usize>>);
 

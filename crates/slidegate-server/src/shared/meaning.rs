@@ -35,7 +35,7 @@ pub(super) fn differing(policies: &Policies, own: &str, other: &str) -> Vec<Stri
     policies.iter().filter(differs).map(|policy| policy.name.to_string()).collect()
 }
 
-/// So many fit into a heartbeat, with the rest of it. Of policies beyond them nothing is told.
+/// As many policies as fit into a heartbeat, with the rest of it. Others are left out.
 const MAX_TOLD: usize = 40;
 
 /// Whether gateways count in the same accounts.

@@ -31,9 +31,9 @@ pub(crate) struct StoreStats {
     pub(crate) fallback: Option<MemoryStats>,
     /// Where Redis is, without secrets, if it is there.
     pub(crate) url: Option<String>,
-    /// How it gets on with Redis, if it is there.
+    /// The state of Redis, if the store uses it.
     pub(crate) redis: Option<ResilienceStats>,
-    /// What it has taken ahead, if it does so.
+    /// Prefetched units, if policies have leases.
     pub(crate) leases: Option<LeaseStats>,
 }
 

@@ -75,7 +75,7 @@ fn is_escaped(text: &[u8], at: usize) -> bool {
     text[..at].iter().rev().take_while(|byte| **byte == b'\\').count() % 2 == 1
 }
 
-/// More bytes than a written address has: 45 of its own, a zone of 16, brackets and a port.
+/// More bytes than an address in text: 45 for the address, a zone of 16, brackets and a port.
 const MAX_NODE: usize = 80;
 
 /// The address in the element's `for`, if the element is well formed and has exactly one.

@@ -20,7 +20,7 @@ pub(super) fn is_needed(headers: &HeaderMap) -> bool {
     })
 }
 
-/// Whether the group may be written beside or over what is there.
+/// Whether the group may be written beside or over the fields of the response.
 pub(super) fn admits(group: &FieldGroup, headers: &HeaderMap, tightest: &Standing) -> bool {
     match group {
         FieldGroup::List(name, item) => {

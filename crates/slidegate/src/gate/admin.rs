@@ -47,8 +47,8 @@ pub struct Inspection {
 impl<S: Store> Admin<'_, S> {
     /// Tells where an account stands now, and spends nothing.
     ///
-    /// The plan is for a policy that goes by plans: without one it is the API key's, else the
-    /// default, which an unknown one is too.
+    /// `plan` applies to a policy that uses plans. Without it, the API key's plan is used, else the
+    /// default. An unknown plan counts as the default.
     pub async fn inspect(
         &self,
         account: &Account,
@@ -202,8 +202,8 @@ impl<S: Store> Admin<'_, S> {
         Ok(self.gate.refund_newest(&active, policy, &identity, &windows, units).await?)
     }
 
-    /// Forgets everything that an account has spent, and lifts its ban. What somebody without an
-    /// account has spent from a full store's shared one cannot be told apart, and stays.
+    /// Forgets everything that an account has spent, and lifts its ban. Spends that were counted in
+    /// the shared account of a full store stay, because they have no identity.
     pub async fn reset(&self, account: &Account) -> Result<(), AccountError> {
         let active = self.gate.active.load();
         let (policy, account) = resolve(&active.policies, account)?;
@@ -219,8 +219,8 @@ impl<S: Store> Admin<'_, S> {
     }
 
     /// Does here what is left to do of a [`reset`](Self::reset) that another gate on the same store
-    /// did so long `ago`: lifts the account's ban, and forgets what only this process knows of it.
-    /// The store keeps what was spent since, at whichever gate.
+    /// did `ago` ago: lifts the account's ban, and forgets what only this process knows of it.
+    /// The store keeps what was spent since, at any gate.
     pub fn forget(&self, account: &Account, ago: Duration) -> Result<(), AccountError> {
         let active = self.gate.active.load();
         let (policy, account) = resolve(&active.policies, account)?;

@@ -57,8 +57,8 @@ impl<S: Store> Gate<S> {
         Self::with_local(policies, store, MemoryStore::new())
     }
 
-    /// A gate whose own store, for local policies and for when `store` fails, is given too. Bans
-    /// go by its clock, and as many accounts as it has room for can be on the way to one.
+    /// A gate with accounts in `store`, and with `local` for local policies and for when `store`
+    /// fails. Bans use the clock of `local`, and the ban table has the same capacity.
     pub fn with_local(policies: Policies, store: S, local: MemoryStore) -> Self {
         let bans = Bans::new(local.capacity, Arc::new(local.clock.clone()));
         let active = ActivePolicies { policies: Arc::new(policies), overrides: Arc::default() };
@@ -75,7 +75,7 @@ impl<S: Store> Gate<S> {
 
     /// Tells whether a request can be read in one way only, as far as the policies in force are
     /// concerned. One that fails is to be refused with `400 Bad Request` instead of being decided:
-    /// whoever answers it may take it for a request that a policy would have counted.
+    /// the application may read it as a request that a policy would have counted.
     ///
     /// ```
     /// use slidegate::{Facts, Gate, MemoryStore, Policies, Policy};
@@ -93,12 +93,11 @@ impl<S: Store> Gate<S> {
         check_credentials(&active.overrides.sources().iter(), facts)
     }
 
-    /// Calls `listener` whenever denials begin a ban, so that other gates can be told of it; bans by
-    /// [`Admin::ban`] and [`Admin::adopt_ban`] are their caller's to tell of.
+    /// Calls `listener` whenever denials begin a ban, so that the ban can be shared with other
+    /// gates. It is not called for bans by [`Admin::ban`] and [`Admin::adopt_ban`].
     ///
     /// It is called by the decision that begins the ban, which waits for it: it should hand the ban
-    /// to a queue and return. What it is told, [`Admin::adopt_ban`] puts in force at
-    /// another gate.
+    /// to a queue and return. [`Admin::adopt_ban`] puts the ban in force at another gate.
     ///
     /// ```
     /// use std::sync::mpsc::sync_channel;
@@ -148,9 +147,9 @@ impl<S: Store> Gate<S> {
 
     /// Spends every one of these charges, or none.
     ///
-    /// It is [`decide`](Self::decide) for whoever knows the accounts already. Bans and overrides hold,
-    /// and so does all that a policy says of its quotas; whom it is for and who is exempt or blocked
-    /// does not, because there is no request to ask it of.
+    /// This is [`decide`](Self::decide) for callers that name the accounts. Quotas, bans and
+    /// overrides apply. Match conditions and the lists of exempt and blocked identities do not,
+    /// because there is no request.
     ///
     /// ```
     /// use slidegate::{Gate, Identity, MemoryStore, NamedCharge, Policies, Policy};
@@ -478,8 +477,8 @@ impl<S: Store> Gate<S> {
         }
     }
 
-    /// Logs, once a minute at most, that a policy goes by its default plan because there is none of
-    /// the name that was given.
+    /// Logs, once a minute at most, that a policy uses its default plan because the request's plan
+    /// is unknown.
     fn warn_of_unknown_plan(&self, matches: &Matches<'_>) {
         if let Some(matched) = matches.iter().find(|matched| matched.unknown_plan.is_some())
             && let Match { policy, unknown_plan: Some(plan), plan: Some(default), .. } = matched

@@ -104,7 +104,7 @@ impl<'a> Charge<'a> {
         self.on_store_error
     }
 
-    /// How long after it was taken a unit may be used, if units may be taken ahead.
+    /// How long a prefetched unit may be used, if units may be prefetched.
     pub fn lease(&self) -> Option<Duration> {
         self.lease
     }

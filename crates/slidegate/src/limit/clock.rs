@@ -67,8 +67,8 @@ pub trait Clock: Send + Sync + 'static {
     /// The current instant.
     fn now(&self) -> Timestamp;
 
-    /// The calendar time, which may step: for telling people and clients of an instant, and how long
-    /// a process was down. No limit goes by it.
+    /// The calendar time, which may step: for dates in output, and for how long a process was down.
+    /// No limit depends on it.
     fn wall(&self) -> Timestamp {
         wall()
     }

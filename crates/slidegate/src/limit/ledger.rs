@@ -89,7 +89,7 @@ impl Ledger {
         if quota.is_coarse() != self.window.is_coarse() {
             self.change_tick(quota, cost, now);
         }
-        // Nothing to forget after `admits`, but nobody is bound to call it.
+        // Nothing to forget after `admits`, but callers need not call it.
         self.forget_down_to(u32::MAX - cost);
         self.entries.push(self.present_ms(now), cost, MAX_WORDS.min(quota.units().get() as usize));
     }
@@ -108,7 +108,7 @@ impl Ledger {
         quota.units().get().saturating_sub(self.entries.used())
     }
 
-    /// How long until `cost` units fit if nobody else spends; zero if they do now.
+    /// How long until `cost` units fit if nothing else is spent; zero if they do now.
     pub fn retry_after(&self, quota: Quota, cost: u32, now: Timestamp) -> Duration {
         Duration::from_nanos(self.retry_after_ns(quota, cost, now))
     }

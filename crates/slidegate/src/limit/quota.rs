@@ -96,12 +96,12 @@ impl Quota {
         Duration::from_millis(self.tick_ms())
     }
 
-    /// The latest reset that clients are told of: the window, and the [tick](Self::tick) too if that
-    /// is longer than a millisecond.
+    /// The latest reset that is sent to clients: the window, plus the [tick](Self::tick) if that is
+    /// longer than a millisecond.
     ///
     /// A unit of `60/min` may be held for a part of a millisecond more than its minute. Rounded up
     /// to whole seconds that would be 61, which clients take for a mistake. Only the time to retry
-    /// after a denial is never told too early.
+    /// after a denial is never too early.
     pub const fn longest_reset(self) -> Duration {
         let tick_ms = self.tick_ms();
         Duration::from_millis(self.window_ms + if tick_ms > 1 { tick_ms } else { 0 })
@@ -213,7 +213,7 @@ pub enum QuotaError {
     Window(String),
 }
 
-/// The quotas that one account keeps together: at least one, each with a window of its own.
+/// The quotas that one account keeps together: at least one, each with a different window.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Quotas(Box<[Quota]>);
 

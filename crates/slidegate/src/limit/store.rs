@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use crate::identity::Identity;
 use crate::limit::{AccountReading, Charge, Charges, Name, Quota, Timestamp};
 
-/// Keeps the ledgers of all accounts, on one clock of its own.
+/// Keeps the ledgers of all accounts, on one clock.
 ///
 /// # What an implementation guarantees
 /// - `spend` is one atomic step: whatever else goes on, it spends every charge or none.
@@ -69,14 +69,14 @@ pub trait Store: Send + Sync + 'static {
     /// Whether this account is there, or there is room for it beside what is kept for identities that
     /// clients cannot choose. It is asked about those that they can before their first charge.
     ///
-    /// A store without a bound of its own always has room.
+    /// A store without a bound always has room.
     fn has_room_for(&self, policy: &Name, identity: &Identity) -> bool {
         let _ = (policy, identity);
         true
     }
 
-    /// Forgets what this process keeps of the accounts apart from their ledgers, because another
-    /// process has reset them, so long `ago`. What was spent since then counts, there as here.
+    /// Forgets what this process keeps of the accounts apart from their ledgers, after another
+    /// process reset them `ago` ago. What was spent since then counts, there as here.
     ///
     /// A store that keeps nothing apart has nothing to do.
     fn forget(&self, charges: &Charges<'_>, ago: Duration) {
@@ -184,7 +184,7 @@ impl Standing {
         scaled(self, other).cmp(&scaled(other, self))
     }
 
-    /// How long until the same request would fit this quota if nobody else spends. Zero if it
+    /// How long until the same request would fit this quota if nothing else is spent. Zero if it
     /// fits, or was spent.
     pub fn retry_after(&self) -> Duration {
         Duration::from_nanos(self.retry_after_ns)

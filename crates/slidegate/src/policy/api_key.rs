@@ -72,10 +72,10 @@ pub struct ApiKeyDigestError;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum UnknownKeys {
     /// It is no identity: a policy counts the request by its next source, and by `anonymous` if it
-    /// has no other. The default if there are any keys, so that nobody gets new accounts by making
-    /// keys up.
+    /// has no other. The default if there are any keys, so that clients get no new accounts by
+    /// making keys up.
     Ignore,
-    /// It has an account of its own. The default if there are no keys.
+    /// Each key has its own account. The default if there are no keys.
     #[default]
     Own,
     /// The request is refused with `401 Unauthorized`, if a policy for it counts by API key.

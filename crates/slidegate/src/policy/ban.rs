@@ -61,7 +61,7 @@ impl fmt::Display for Ban {
 /// A ban that is in force, as gates pass it to each other, or save it for a restart.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ActiveBan {
-    /// Whom it refuses, and under which policy.
+    /// The identity that is banned, and under which policy.
     pub account: Account,
     /// How much of it is left.
     pub rest: Duration,
@@ -85,16 +85,16 @@ pub struct BanStats {
     pub refused: u64,
 }
 
-/// The accounts of a gate that are banned or on the way to it. They are no accounts of a store:
-/// asking here takes from nobody's quota.
+/// The accounts of a gate that are banned, or have denials that count towards a ban. They are
+/// separate from the accounts of a store: a lookup spends no quota.
 ///
 /// It has room for a fixed number. Those whose ban and denials are over make way; when all are
-/// live, the denials of a newcomer are not counted, so a full table bans nobody by mistake.
+/// live, the denials of a newcomer are not counted, so a full table bans no account by mistake.
 pub(crate) struct Bans {
     table: Mutex<BanTable>,
     /// Read under the lock, so that time does not go back.
     clock: Arc<dyn Clock>,
-    /// Read without the lock: nearly always nobody is banned or on the way to it.
+    /// Read without the lock: nearly always the table is empty.
     accounts: AtomicUsize,
     warning: Warning,
     pub(crate) listener: Option<BanListener>,
@@ -118,8 +118,8 @@ enum BanRecord {
     Term {
         begun: Timestamp,
         length: Duration,
-        /// How long it was no use to come back when it began: for its length at least, and for
-        /// longer if a quota had no room for longer.
+        /// `retry_after` when the ban began: its length, or longer if a quota had no room for
+        /// longer.
         wait: Duration,
     },
 }
@@ -142,7 +142,7 @@ impl Bans {
         }
     }
 
-    /// Whether nobody is banned or on the way to it.
+    /// Whether no account is banned or has denials that count towards a ban.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.accounts.load(Ordering::Relaxed) == 0
@@ -167,9 +167,8 @@ impl Bans {
         })
     }
 
-    /// Counts a denial, for so long, which may begin a ban; tells when the account is to come back,
-    /// if it is banned. While it is, nothing is counted: the request was under way when the ban
-    /// began.
+    /// Counts a denial, which may begin a ban. Returns when the account is to come back, if it is
+    /// banned. While it is, nothing is counted: the request was in flight when the ban began.
     pub(crate) fn count(
         &self,
         account: Account,
@@ -325,8 +324,7 @@ impl BanRecord {
         (passed < *length).then(|| (*length - passed, *wait - passed))
     }
 
-    /// Counts a denial, for so long, of somebody who is not banned; tells whether that begins a
-    /// ban.
+    /// Counts a denial of an account that is not banned. Returns whether that begins a ban.
     fn count(&mut self, ban: Ban, denied_for: Duration, now: Timestamp) -> bool {
         let quota = ban.denials;
         let denials = match self {
@@ -347,8 +345,8 @@ impl BanRecord {
         is_last
     }
 
-    /// A ban of somebody whose quotas deny for so long. The denials that led to it have had their
-    /// effect.
+    /// A ban that begins now, of an account that quotas deny for `denied_for`. It replaces the
+    /// denials that led to it.
     fn begin(ban: Ban, denied_for: Duration, now: Timestamp) -> Self {
         Self::Term { begun: now, length: ban.length, wait: ban.length.max(denied_for) }
     }

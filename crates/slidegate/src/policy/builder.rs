@@ -51,7 +51,7 @@ impl PoliciesBuilder {
     }
 
     /// Gives the bearer of an API key a plan. Only the key's digest is kept. Once there is such a
-    /// key, others are no identities; see [`unknown_keys`](Self::unknown_keys).
+    /// key, others are ignored; see [`unknown_keys`](Self::unknown_keys).
     pub fn api_key(self, key: &str, plan: impl Into<String>) -> Self {
         self.api_keys([ApiKey::new(key, plan)])
     }
@@ -62,8 +62,8 @@ impl PoliciesBuilder {
         self
     }
 
-    /// What becomes of API keys that were not added. Unless it is said here, they are ignored if
-    /// any key was added, and have accounts of their own if none was.
+    /// How API keys that were not added are treated. By default they are ignored if any key was
+    /// added, and each has its own account if none was.
     pub fn unknown_keys(self, unknown_keys: UnknownKeys) -> Self {
         Self { unknown_keys: Some(unknown_keys), ..self }
     }
@@ -81,7 +81,7 @@ impl PoliciesBuilder {
         Self { path_reading: reading, ..self }
     }
 
-    /// Requests that no policy is for.
+    /// Requests that are exempt from all policies.
     pub fn exempt(self, list: AccessList) -> Self {
         Self { exempt: list, ..self }
     }
@@ -345,7 +345,7 @@ impl Checker {
         }
     }
 
-    /// The windows of a policy's ledgers, and its lease if units may be taken ahead. A lease that is
+    /// The windows of a policy's ledgers, and its lease if units may be prefetched. A lease that is
     /// long beside the window would hold units for much longer than the quota says.
     fn lease(
         &mut self,

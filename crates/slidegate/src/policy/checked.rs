@@ -25,11 +25,11 @@ pub struct CheckedPolicy {
     /// The methods that it is for; empty for all.
     pub methods: Vec<Method>,
     pub(crate) paths: Paths,
-    /// The descriptors that it is for; then it is for no requests.
+    /// The descriptors that it matches; such a policy matches no requests.
     pub descriptors: Option<Descriptors>,
     /// Whose requests are counted together: the first of these that a request has.
     pub identity: Vec<Source>,
-    /// Whether it passes over requests that have none of them. Else they share one account.
+    /// Whether it skips requests that have none of them. Else they share one account.
     pub skip_anonymous: bool,
     pub(crate) limits: Limits,
     /// Quotas that are counted beside those in force and never enforced.
@@ -41,19 +41,19 @@ pub struct CheckedPolicy {
     pub cost: Cost,
     /// Whether denied requests count too.
     pub count_denied: bool,
-    /// When an identity is banned. A policy that only watches bans nobody.
+    /// When an identity is banned. A shadow policy bans no identity.
     pub ban: Option<Ban>,
-    /// Whether it only watches.
+    /// Whether it is counted but never enforced.
     pub shadow: bool,
     /// Where its accounts are kept.
     pub scope: Scope,
-    /// How long after it was taken a unit may be used, if units may be taken ahead.
+    /// How long a prefetched unit may be used, if units may be prefetched.
     pub lease: Option<Duration>,
-    /// Whether response headers tell of it.
+    /// Whether it appears in response headers.
     pub in_headers: bool,
     /// What happens when the store cannot count.
     pub on_store_error: OnStoreError,
-    /// Requests that this policy, and no other, passes over.
+    /// Requests that this policy, and no other, skips.
     pub exempt: AccessList,
 }
 
@@ -75,7 +75,7 @@ impl CheckedPolicy {
         &self.paths.patterns
     }
 
-    /// Its quotas; empty if it goes by plans, or by what charges bring.
+    /// Its quotas; empty if it uses plans, or if callers supply the quotas.
     pub fn quotas(&self) -> &[Quota] {
         match &self.limits {
             Limits::Quotas(quotas) => quotas.as_slice(),
@@ -83,7 +83,7 @@ impl CheckedPolicy {
         }
     }
 
-    /// The plan of requests that have no other, if it goes by plans.
+    /// The plan of requests that have no other, if it uses plans.
     pub fn default_plan(&self) -> Option<&CheckedPlan> {
         match &self.limits {
             Limits::Plans { default, .. } => Some(default),
@@ -144,7 +144,7 @@ impl CheckedPolicy {
         }
     }
 
-    /// Why the policy passes over a request, if it does.
+    /// Why the policy skips a request, if it does.
     pub(crate) fn skips(&self, facts: &Facts<'_>) -> Option<Skip> {
         if !self.is_for_requests() {
             return Some(Skip::Request);
@@ -231,7 +231,7 @@ impl Policies {
         self.api_keys.iter().map(|(identity, key)| (identity, &key.plan.name))
     }
 
-    /// What becomes of API keys that nobody has issued.
+    /// How API keys that are not listed are treated.
     pub fn unknown_keys(&self) -> UnknownKeys {
         self.unknown_keys
     }

@@ -9,7 +9,7 @@ pub(crate) enum Credentials {
     /// One credential, which has no other spelling but for the case of its scheme.
     One,
     /// Parameters, as of `Digest` or `AWS4-HMAC-SHA256`. Their order and spacing are free, unknown
-    /// ones are ignored, and most differ from request to request, so they are nobody's identity.
+    /// ones are ignored, and most differ from request to request, so they identify no client.
     Parameters,
 }
 

@@ -5,8 +5,8 @@ use crate::policy::{CheckedPolicy, PathReading, Policies, Source};
 
 impl Policies {
     /// The policies that a client evades by sending a new API key or `Authorization` header with each
-    /// request, and the source that lets it: each is an account of its own, there is nothing to know
-    /// the real ones by, and no policy for the same requests counts by client address.
+    /// request, and the source that lets it: each value has its own account, no list says which
+    /// values are real, and no policy for the same requests counts by client address.
     ///
     /// ```
     /// use slidegate::{Policies, Policy, Source};

@@ -47,7 +47,7 @@ pub struct Policies {
     pub(crate) bound: ChosenBound,
 }
 
-/// Why a policy passes over a request.
+/// Why a policy skips a request.
 pub(crate) enum Skip {
     /// It is for charges by name, or for descriptors.
     Request,
@@ -61,14 +61,14 @@ pub(crate) enum Skip {
     Anonymous,
 }
 
-/// A charge by name: whoever makes it knows the account and needs no request to find it.
+/// A charge by name: the caller knows the account, so no request is needed to find it.
 #[derive(Debug, Clone, Copy)]
 pub struct NamedCharge<'a> {
     /// The policy's name.
     pub policy: &'a str,
     /// Whose account it is. An address counts as the policy counts addresses, by its network.
     pub identity: Identity,
-    /// The plan, for a policy that goes by plans; an unknown one is the default.
+    /// The plan, for a policy that uses plans; an unknown one is the default.
     pub plan: Option<&'a str>,
     /// The units to spend, else what the policy fixes, else one.
     pub cost: Option<NonZeroU32>,
@@ -84,7 +84,7 @@ pub enum AccountError {
     /// No policy in force has this name.
     #[error("there is no policy {0:?}")]
     UnknownPolicy(String),
-    /// The policy has no quotas of its own, and the charge brings none.
+    /// The policy defines no quotas, and the charge supplies none.
     #[error("policy {0:?} defines no quotas: each charge must supply them")]
     NoQuotas(String),
     /// The policy does not ban.
@@ -103,7 +103,7 @@ pub struct MatchedPolicy<'p> {
     pub policy: &'p CheckedPolicy,
     /// Whose account it charges.
     pub identity: Identity,
-    /// The quotas that it goes by.
+    /// The quotas that apply.
     pub quotas: &'p [Quota],
     /// The plan that the quotas come from.
     pub plan: Option<&'p CheckedPlan>,
@@ -122,13 +122,13 @@ pub(crate) struct Matches<'p> {
     pub(crate) banned: Option<(Duration, Option<&'p Name>)>,
     /// The operator has listed it as exempt, or an override exempts it from all policies.
     pub(crate) exempt: bool,
-    /// It has an API key that nobody has issued, and such are refused.
+    /// It has an API key that is not listed, and such keys are refused.
     pub(crate) unknown_key: bool,
     /// It costs more than a policy's quotas ever allow.
     pub(crate) too_costly: bool,
 }
 
-/// A policy that a request falls under, and for whom and how much.
+/// A policy that a request falls under, with the identity and the cost.
 pub(crate) struct Match<'p> {
     pub(crate) policy: &'p CheckedPolicy,
     pub(crate) identity: Identity,
@@ -299,7 +299,7 @@ impl Policies {
         self.matched(policy, policy.account_of(charge.identity), plan, cost, charge.quotas)
     }
 
-    /// The match of an identity, by the quotas that are given. Else, if the policy goes by plans, by
+    /// The match of an identity, by the quotas that are given. Else, if the policy uses plans, by
     /// the one of this name; an unknown name is the default's, and so is an empty one.
     #[inline]
     fn matched<'p>(
@@ -394,8 +394,8 @@ impl Policies {
             && !self.api_keys.contains_key(identity)
     }
 
-    /// The request's identity by a source, unless it is an API key that nobody has issued and such
-    /// keys have no accounts.
+    /// The request's identity by a source, unless it is an API key that is not listed and such keys
+    /// have no accounts.
     #[inline]
     pub(crate) fn read(&self, source: &Source, facts: &Facts<'_>) -> Option<Identity> {
         let identity = source.read(facts)?;
@@ -461,7 +461,7 @@ impl<'p> Matches<'p> {
         Charges::of_accounts(meant.map(Match::charge))
     }
 
-    /// Whom the policies could ban for the request.
+    /// The accounts that the policies could ban for the request.
     pub(crate) fn bans(&self) -> impl Iterator<Item = (Account, Ban)> {
         self.list.iter().filter_map(|Match { policy, identity, .. }| {
             Some((Account { policy: policy.name.clone(), identity: *identity }, policy.ban?))
@@ -474,7 +474,7 @@ impl Match<'_> {
         self.policy.name == other.policy.name && self.identity == other.identity
     }
 
-    /// Whether units of it may be taken ahead.
+    /// Whether its units may be prefetched.
     pub(crate) fn is_leased(&self) -> bool {
         self.lease().is_some()
     }

@@ -1,4 +1,4 @@
-//! Policies: which requests, counted for whom, against which quotas.
+//! Policies: which requests, counted by which identity, against which quotas.
 //!
 //! This file has the [`Policy`] as it is written down; the files beside it check a set of them
 //! ([`Policies::builder`]) and match requests with it.
@@ -51,7 +51,7 @@ pub use self::source::Source;
 pub use crate::identity::{Identity, Network, ParseError, PrefixError, Prefixes};
 pub use crate::limit::OnStoreError;
 
-/// A named rule: which requests, counted for whom, against which quotas.
+/// A named rule: which requests, counted by which identity, against which quotas.
 ///
 /// This is the policy as written; [`Policies`] checks all of them together.
 ///
@@ -92,7 +92,7 @@ pub struct Policy {
     pub(crate) invalid: InvalidValues,
 }
 
-/// How a policy that goes by plans finds a request's plan.
+/// How a policy that uses plans finds a request's plan.
 #[derive(Debug, Clone)]
 pub(crate) struct PlanRule {
     pub(crate) header: Option<HeaderName>,
@@ -193,11 +193,11 @@ impl Policy {
         self
     }
 
-    /// Adds a quota that is counted beside those in force and never enforced, to see whom it would
-    /// deny: [`PolicyStanding::candidate`](crate::PolicyStanding::candidate).
+    /// Adds a quota that is counted beside those in force and never enforced, to see which
+    /// identities it would deny: [`PolicyStanding::candidate`](crate::PolicyStanding::candidate).
     ///
-    /// It is compared with what the policy's own quotas have let pass. So it is for a tighter quota,
-    /// or for another window, which gets a ledger of its own that limits nothing.
+    /// It is compared with what the policy's own quotas have let pass. So use it for a tighter
+    /// quota, or for another window, which gets a separate ledger that limits nothing.
     pub fn candidate<Q>(mut self, quota: Q) -> Self
     where
         Q: TryInto<Quota, Error: fmt::Display> + fmt::Display,
@@ -312,7 +312,7 @@ impl Policy {
         Self { on_store_error: action, ..self }
     }
 
-    /// Requests that this policy, and no other, passes over.
+    /// Requests that this policy, and no other, skips.
     pub fn exempt(self, list: AccessList) -> Self {
         Self { exempt: list, ..self }
     }

@@ -28,9 +28,10 @@ pub struct Override {
 /// What an [`Override`] does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
-    /// The policy passes the identity's requests over; without a policy, no policy is for them.
+    /// The policy skips the identity's requests; without a policy, all policies do.
     Exempt,
-    /// The identity's requests are refused, with nothing spent. A shadow policy refuses nobody.
+    /// The identity's requests are refused, and nothing is spent. A shadow policy refuses no
+    /// requests.
     Ban,
     /// The account's quota has this many units more. Several grants add up.
     Grant {
@@ -51,7 +52,7 @@ pub enum Action {
 /// where they are read, it holds only where a policy counts by them. An address or a network is
 /// meant as it is written: a ban on `ip:203.0.113.0/24` is for all of it, and `ip:2001:db8::1` is
 /// for one address, even if policies count by /64. What is no [`Network`](crate::policy::Network)
-/// after its `ip:` is nobody's. `everyone` is every request.
+/// after its `ip:` matches no request. `everyone` matches every request.
 ///
 /// The policies' own list of the blocked outweighs all overrides, then come their own
 /// exemptions, then bans by override, then exemptions by override.
@@ -164,7 +165,7 @@ impl<'o> OverridesAt<'o> {
     /// The overrides of an identity under this policy only.
     pub(crate) fn under(self, policy: &CheckedPolicy, identity: &Identity) -> OverrideEffect {
         let effect = self.find(identity, Some(&policy.name));
-        // A policy that only watches bans nobody.
+        // A shadow policy bans no identity.
         OverrideEffect { banned: effect.banned.filter(|_| !policy.shadow), ..effect }
     }
 

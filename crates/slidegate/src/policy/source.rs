@@ -101,8 +101,8 @@ impl Source {
         }
     }
 
-    /// An identity of the request that is listed, looked for in every line of a repeated header:
-    /// nobody gets off a list by sending a second one.
+    /// An identity of the request that is listed, looked for in every line of a repeated header, so
+    /// that a second header does not evade a list.
     pub(crate) fn find_listed(
         &self,
         facts: &Facts<'_>,

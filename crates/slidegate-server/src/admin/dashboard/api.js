@@ -3,7 +3,7 @@
 const KEY = "slidegate-token";
 const TIMEOUT_MS = 10000;
 
-/** The server did not answer at all. */
+/** The server did not answer. */
 export class Unreachable extends Error {}
 
 /** The server refused, and says why. */

@@ -21,7 +21,7 @@ function fill(element, attributes, children) {
   return element;
 }
 
-/** Makes the children of `parent` those given. What is there already stays, with its focus. */
+/** Makes the children of `parent` those given. Existing elements stay, with their focus. */
 export function show(parent, ...children) {
   const fresh = document.createElement("div");
   fresh.append(...children.flat(Infinity).filter(Boolean));
@@ -42,7 +42,7 @@ function patch(old, fresh) {
   patchChildren(old, fresh);
 }
 
-// Whether somebody has opened or closed it.
+// Whether the attribute is the reader's to change: an open or closed <details>.
 const isOurs = (element, name) => element.tagName === "DETAILS" && name === "open";
 
 function patchChildren(parent, fresh) {

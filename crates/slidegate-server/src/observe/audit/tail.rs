@@ -66,10 +66,10 @@ fn read_end(path: &Path, bytes: u64) -> io::Result<Vec<u8>> {
     Ok(end)
 }
 
-/// Whom lines are to be about.
+/// The identity whose lines are selected.
 struct Subject<'a> {
     identity: &'a str,
-    /// A request of a banned identity was counted for nobody, and its line has the address alone.
+    /// The line of a blocked request has no identity, because nothing was counted: only an address.
     address: Option<IpAddr>,
     /// What every such line has in it.
     needle: memmem::Finder<'a>,

@@ -41,8 +41,8 @@ struct AccountShard {
 }
 
 /// A Space-Saving sketch: a newcomer to a full table takes the place of the account that was denied
-/// least, with its count, and remembers that it may be too high by that much. So whoever has more
-/// than one in [`MAX_ACCOUNTS`] of the denials is in it, and no count is too low.
+/// least, with its count, and remembers that it may be too high by that much. So every account with
+/// more than one in [`MAX_ACCOUNTS`] of the denials is in it, and no count is too low.
 #[derive(Debug, Default)]
 struct DenialSketch {
     accounts: Vec<DeniedAccount>,
@@ -185,7 +185,8 @@ impl NearAccount {
     }
 
     /// The lowest makes way for another: one that is over, else one with less usage, else one that
-    /// is not active. Active accounts with the same usage stay, lest two replace each other in turns.
+    /// is not active. Active accounts with the same usage stay, so that two do not keep replacing
+    /// each other.
     fn rank(&self, now: Timestamp) -> (bool, Usage, bool) {
         (!self.is_over(now), self.usage, now < self.at + ACTIVE)
     }

@@ -46,7 +46,7 @@ pub(super) struct Shard {
 /// Where a charge is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Slot {
-    /// In an account of its own, in this bucket. Holds until another account is added.
+    /// In its own account, in this bucket. Holds until another account is added.
     Own(usize),
     /// In an account that is yet to be made. It begins with what the shared account of its policy
     /// has spent: all of that may be the newcomer's.
