@@ -17,8 +17,8 @@ use crate::harness::{
 use crate::spread::Spread;
 
 const PAGES: u32 = 1000;
-/// Between two questions of a page.
-const PAUSE: Duration = Duration::from_secs(5);
+/// Between two queries of a page.
+const QUERY_INTERVAL: Duration = Duration::from_secs(5);
 /// What half of the pages ask for, which show what is going on.
 const NOW: &[&str] = &["/v1/now", "/v1/policies"];
 /// And the other half, which show accounts.
@@ -157,7 +157,7 @@ fn open(pages: &Arc<Pages>, admin: u16) {
             let start = Instant::now();
             let mut tasks = tokio::task::JoinSet::new();
             for page in 0..PAGES {
-                let first = start + PAUSE * page / PAGES;
+                let first = start + QUERY_INTERVAL * page / PAGES;
                 let paths = if page % 2 == 0 { NOW } else { ACCOUNTS };
                 tasks.spawn(poll(pages.clone(), admin, first, paths));
             }
@@ -170,7 +170,7 @@ fn open(pages: &Arc<Pages>, admin: u16) {
 }
 
 async fn poll(pages: Arc<Pages>, admin: u16, first: Instant, paths: &[&str]) -> anyhow::Result<()> {
-    let mut ticks = interval_at(first, PAUSE);
+    let mut ticks = interval_at(first, QUERY_INTERVAL);
     let mut open = None;
     loop {
         ticks.tick().await;

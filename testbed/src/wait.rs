@@ -4,7 +4,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// Longer than anything here takes on a slow and busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 const PAUSE_BETWEEN_LOOKS: Duration = Duration::from_millis(5);
 
@@ -25,7 +25,7 @@ pub fn assert_no_hang(began: Instant, limit: Duration) {
 
 /// Returns the first `Some`, and panics if there is none within a minute.
 pub(crate) fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         if let Some(found) = look() {
             return found;

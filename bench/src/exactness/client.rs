@@ -10,7 +10,7 @@ use tokio::time::sleep;
 use super::tally::Call;
 
 /// No answer is to fail because the machine is busy.
-const PATIENCE: Duration = Duration::from_secs(20);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 const PAUSE_BETWEEN_LOOKS: Duration = Duration::from_millis(20);
 
 /// How a limiter is asked.
@@ -46,7 +46,7 @@ struct Decided {
 
 impl Connection {
     pub fn new(ask: Ask, port: u16) -> anyhow::Result<Self> {
-        let client = Client::builder().no_proxy().timeout(PATIENCE).pool_max_idle_per_host(1);
+        let client = Client::builder().no_proxy().timeout(ANSWER_TIMEOUT).pool_max_idle_per_host(1);
         let path = match ask {
             Ask::Get => "/",
             Ask::Post { path, .. } => path,
@@ -90,7 +90,7 @@ impl Connection {
 /// Opens all connections, with a request each. A server may listen before it has all of its
 /// configuration.
 pub async fn wait_until_ready(connections: &[Connection]) -> anyhow::Result<()> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + ANSWER_TIMEOUT;
     for connection in connections {
         while let Err(error) = connection.ask().await {
             ensure!(Instant::now() < deadline, error);

@@ -22,8 +22,8 @@ pub enum RetryAfter {
 const BETWEEN: Duration = Duration::from_millis(1_100);
 const HALF: usize = LIMIT.units / 2;
 const REFUSALS: usize = 40;
-/// A limiter that admits so many one after the other does not refuse.
-const MOST: usize = 10 * LIMIT.units;
+/// A limiter that admits this many in a row does not refuse.
+const MAX_REQUESTS: usize = 10 * LIMIT.units;
 
 /// Two trials: a client that sends until it is refused; and one that sends half of its quota, the
 /// rest more than half a window later, and is refused 40 times before it waits.
@@ -43,7 +43,7 @@ pub async fn observe(connections: &[Connection]) -> anyhow::Result<RetryAfter> {
             sleep(BETWEEN).await;
         }
         let (mut asked, mut refused): (usize, Vec<Answer>) = (0, Vec::new());
-        while refused.len() < refusals && asked < MOST {
+        while refused.len() < refusals && asked < MAX_REQUESTS {
             let answer = ask().await?;
             asked += 1;
             refused.extend((!answer.call.is_admitted).then_some(answer));

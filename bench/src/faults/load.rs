@@ -25,7 +25,7 @@ const REST_UNITS: u32 = 4000;
 
 /// In each gateway. A task sends a request, every fourth for the hot account, and pauses.
 const TASKS: usize = 8;
-const PAUSE: Duration = Duration::from_millis(10);
+const REQUEST_PAUSE: Duration = Duration::from_millis(10);
 /// A decision that takes this long counts as one that never returns.
 const NEVER: Duration = Duration::from_secs(5);
 /// The wait between two attempts is at most 3 s.
@@ -103,7 +103,7 @@ impl Load {
                 tasks.join_all().await;
                 let all_replayed = async {
                     while stores.iter().any(|store| store.stats().unmerged > 0) {
-                        sleep(PAUSE).await;
+                        sleep(REQUEST_PAUSE).await;
                     }
                 };
                 timeout(REPLAYED_WITHIN, all_replayed).await.context("replay takes too long")?;
@@ -163,7 +163,7 @@ async fn send(gateway: usize, gate: Arc<Gate<ResilientStore>>, log: Arc<Log>) {
             is_degraded: decision.as_ref().is_some_and(|decision| decision.is_degraded()),
             is_lost: decision.is_none(),
         });
-        sleep(PAUSE).await;
+        sleep(REQUEST_PAUSE).await;
     }
 }
 

@@ -59,7 +59,7 @@ pub struct Usage {
     pub rss_bytes: u64,
 }
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const START_TIMEOUT: Duration = Duration::from_secs(10);
 const PAUSE_BETWEEN_LOOKS: Duration = Duration::from_millis(10);
 
 /// Linux reports processor time to user space in hundredths of a second on every architecture.
@@ -72,7 +72,7 @@ impl Program {
         command.stdout(log.try_clone()?).stderr(log);
         let child = command.spawn().with_context(|| format!("cannot run {command:?}"))?;
         let mut program = Self { child };
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + START_TIMEOUT;
         while TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err() {
             if program.has_ended() || Instant::now() > deadline {
                 let said = fs::read_to_string(path).unwrap_or_default();
@@ -108,7 +108,7 @@ impl Drop for Program {
         // process has already ended.
         let pid = self.child.id().to_string();
         let _ = Command::new("sh").args(["-c", "kill \"$0\"", &pid]).status();
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + START_TIMEOUT;
         while !self.has_ended() && Instant::now() < deadline {
             thread::sleep(PAUSE_BETWEEN_LOOKS);
         }

@@ -7,7 +7,7 @@ use slidegate::{Name, Quota, Store};
 use slidegate_redis::{Layout, RedisStore};
 use slidegate_testbed::{ManualTime, RedisServer};
 
-use super::candidates::{Customer, PATIENCE, member};
+use super::candidates::{CALL_DEADLINE, Customer, member};
 
 /// The bytes of full accounts, by quota.
 pub struct Bytes {
@@ -86,8 +86,9 @@ struct Filling<'a> {
 
 impl<'a> Filling<'a> {
     fn new(server: &'a RedisServer, time: &'a ManualTime) -> anyhow::Result<Self> {
-        let store =
-            |layout| RedisStore::builder(server.url()).layout(layout).deadline(PATIENCE).build();
+        let store = |layout| {
+            RedisStore::builder(server.url()).layout(layout).deadline(CALL_DEADLINE).build()
+        };
         Ok(Self {
             server,
             time,

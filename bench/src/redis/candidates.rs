@@ -18,7 +18,7 @@ const WINDOW: Duration = Duration::from_secs(60);
 const WINDOW_MS: u64 = WINDOW.as_millis() as u64;
 
 /// No call is to fail because the machine is busy.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const CALL_DEADLINE: Duration = Duration::from_secs(30);
 
 /// Which limiter it is.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -105,7 +105,7 @@ impl Limiter {
     }
 
     fn slidegate(url: &str, layout: Layout, policy: &str) -> anyhow::Result<Self> {
-        let store = RedisStore::builder(url).layout(layout).deadline(PATIENCE).build()?;
+        let store = RedisStore::builder(url).layout(layout).deadline(CALL_DEADLINE).build()?;
         let quotas = Quota::per_minute(UNITS).into();
         Ok(Self::Slidegate { store, policy: policy.parse()?, quotas })
     }

@@ -7,7 +7,7 @@ use slidegate::{ManualClock, Name, Quota, Store, Timestamp};
 use slidegate_redis::{RedisStore, ResilientStore};
 use slidegate_testbed::{CommandCounts, ManualTime, RedisServer};
 
-use super::candidates::{Customer, PATIENCE};
+use super::candidates::{CALL_DEADLINE, Customer};
 
 const ABUSER_REQUESTS: u32 = 50_000;
 /// Between two requests of the abuser: ten minutes for all of them.
@@ -37,7 +37,7 @@ impl Scenario {
         let time = ManualTime::new();
         let server = RedisServer::options().time(&time).start();
         let mut clocks = Clocks::new(time);
-        let redis = RedisStore::builder(server.url()).deadline(PATIENCE).build()?;
+        let redis = RedisStore::builder(server.url()).deadline(CALL_DEADLINE).build()?;
         let store = ResilientStore::builder(redis).clock(clocks.client.clone()).build();
         let plan = Plan {
             store,

@@ -136,7 +136,7 @@ impl SharedState {
     /// The longest text, in bytes.
     pub const MAX_TEXT_BYTES: usize = 1024;
     /// The longest time to live: as long as a ban.
-    pub const LONGEST: Duration = Quota::MAX_WINDOW;
+    pub const MAX_TTL: Duration = Quota::MAX_WINDOW;
 
     /// Inserts an entry that lasts this long, rounded up to a millisecond, in place of one with the
     /// same id.
@@ -293,7 +293,7 @@ fn check_text(text: &str) -> Result<(), SharedStateError> {
 }
 
 fn millis(lasting: Duration) -> Result<String, SharedStateError> {
-    match lasting > SharedState::LONGEST {
+    match lasting > SharedState::MAX_TTL {
         true => Err(SharedStateError::Lasting(lasting)),
         false => Ok(lasting.as_nanos().div_ceil(1_000_000).to_string()),
     }

@@ -259,14 +259,14 @@ async fn what_cannot_be_posted_is_refused_by_name() {
         (&*long, "text", HOUR, "expected 1 to 128 bytes"),
         ("a", &*text, HOUR, "a text of 1025 bytes: expected at most 1024"),
         ("a", "text", Duration::ZERO, "live of 0ns: expected more than no time"),
-        ("a", "text", SharedState::LONGEST + MILLISECOND, "at most 366 days"),
+        ("a", "text", SharedState::MAX_TTL + MILLISECOND, "at most 366 days"),
         ("a", "text", Duration::MAX, "at most 366 days"),
     ] {
         let error = map.insert(id, text, lasting).await.unwrap_err().to_string();
         assert!(error.contains(part), "{error}");
     }
     assert!(map.remove("").await.is_err(), "which is where the version is");
-    map.insert(&long[1..], &text[1..], SharedState::LONGEST).await.unwrap();
+    map.insert(&long[1..], &text[1..], SharedState::MAX_TTL).await.unwrap();
     map.insert("a", "text", Duration::from_nanos(1)).await.unwrap();
     assert!(server.command(&["PTTL", ENTRIES]).integer() > 365 * 86_400_000);
 }
@@ -561,7 +561,7 @@ async fn events_that_do_not_fit_are_refused() {
     let long = "x".repeat(SharedState::MAX_TEXT_BYTES + 1);
     let error = log.append([(&*long, HOUR)]).await.unwrap_err();
     assert!(matches!(error, SharedStateError::Text(1025)), "{error}");
-    let error = log.append([("x", SharedState::LONGEST + MILLISECOND)]).await.unwrap_err();
+    let error = log.append([("x", SharedState::MAX_TTL + MILLISECOND)]).await.unwrap_err();
     assert!(matches!(error, SharedStateError::Lasting(_)), "{error}");
     let error = log.append(vec![("x", HOUR); SharedState::MAX_BATCH + 1]).await.unwrap_err();
     assert!(matches!(error, SharedStateError::Batch(501)), "{error}");

@@ -23,7 +23,7 @@ const RIGHT: f64 = 12.0;
 const TOP: f64 = 24.0;
 const BOTTOM: f64 = 28.0;
 /// The least height of a bar that stands for something.
-const LEAST: f64 = 1.5;
+const MIN_BAR_HEIGHT: f64 = 1.5;
 
 impl Chart {
     /// `words` tell what can be seen to those who cannot see it.
@@ -93,7 +93,7 @@ impl Chart {
         let step = self.plot_width() / columns as f64;
         let gap = if step > 4.0 { 1.0 } else { 0.0 };
         let (x, floor) = (self.x(0.0) + step * column as f64, self.floor());
-        let y = floor - (self.plot_height() * height).max(LEAST);
+        let y = floor - (self.plot_height() * height).max(MIN_BAR_HEIGHT);
         let outline = format!("M{x:.2} {floor}V{y:.2}h{:.2}V{floor}z", step - gap);
         self.draw(&html! { path class=(class) d=(outline) { title { (words) } } });
     }

@@ -29,7 +29,7 @@ pub(crate) struct ChosenIdentities {
     hasher: RandomState,
     /// When all were looked through last.
     swept: Mutex<Option<Timestamp>>,
-    refused: AtomicU64,
+    without_account: AtomicU64,
     warning: Warning,
 }
 
@@ -50,7 +50,7 @@ pub struct ChosenStats {
     pub identities: usize,
     /// Requests whose identity got no account because its address had too many, or the store had no
     /// room: the policy's next source counted.
-    pub refused: u64,
+    pub without_account: u64,
 }
 
 /// Enough that threads seldom meet.
@@ -62,9 +62,9 @@ const SHARD_SHIFT: u32 = 32;
 const MAX_PER_SHARD: usize = 1_000_000 / SHARDS;
 /// How many buckets a newcomer's call looks through for identities that are over. Two would keep up
 /// with any stream of newcomers.
-const SWEEP: usize = 16;
-/// Between two looks through all of them, which take some milliseconds for a million.
-const SWEEP_PAUSE: Duration = Duration::from_secs(1);
+const SWEEP_BUCKETS: usize = 16;
+/// Between two sweeps of all buckets, each of which takes some milliseconds for a million.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Default)]
 struct ChosenShard {
@@ -86,7 +86,7 @@ impl ChosenIdentities {
             counts: Mutex::default(),
             hasher: RandomState::default(),
             swept: Mutex::default(),
-            refused: AtomicU64::new(0),
+            without_account: AtomicU64::new(0),
             warning: Warning::default(),
         }
     }
@@ -126,7 +126,7 @@ impl ChosenIdentities {
         }
         if remember {
             let mut shard = shard.lock();
-            self.sweep(&mut shard, now, SWEEP);
+            self.sweep(&mut shard, now, SWEEP_BUCKETS);
             let chosen = Chosen { identity: hash, address, until: now + bound.lasting };
             let has_room = shard.identities.len() < MAX_PER_SHARD;
             match shard.identities.find_mut(hash, is_this) {
@@ -142,13 +142,13 @@ impl ChosenIdentities {
 
     pub(crate) fn stats(&self) -> ChosenStats {
         let identities = self.shards.iter().map(|shard| shard.lock().identities.len()).sum();
-        ChosenStats { identities, refused: self.refused.load(Ordering::Relaxed) }
+        ChosenStats { identities, without_account: self.without_account.load(Ordering::Relaxed) }
     }
 
     /// Looks through all identities for those that are over, before an address is refused another.
     fn sweep_all_if_due(&self, now: Timestamp) {
         let mut last = self.swept.lock();
-        if last.is_some_and(|last| now.saturating_since(last) < SWEEP_PAUSE) {
+        if last.is_some_and(|last| now.saturating_since(last) < SWEEP_INTERVAL) {
             return;
         }
         *last = Some(now);
@@ -183,7 +183,7 @@ impl ChosenIdentities {
     }
 
     fn refuse(&self, address: &Identity, count: u32, bound: ChosenBound, now: Timestamp) {
-        self.refused.fetch_add(1, Ordering::Relaxed);
+        self.without_account.fetch_add(1, Ordering::Relaxed);
         if count >= bound.per_address && self.warning.is_due(now) {
             tracing::warn!(
                 address = address.value(),
@@ -230,7 +230,7 @@ mod tests {
         ] {
             assert_eq!(admit(&chosen, key, address, at_s), expected, "{key} {address} {at_s}");
         }
-        assert_eq!(chosen.stats().refused, 4);
+        assert_eq!(chosen.stats().without_account, 4);
     }
 
     #[test]
@@ -258,7 +258,7 @@ mod tests {
         let now = Timestamp::from_millis(0);
         assert!(chosen.admit(&identity, address, BOUND, now, false, || true));
         assert!(!chosen.admit(&identity, address, BOUND, now, true, || false));
-        assert_eq!(chosen.stats(), ChosenStats { identities: 0, refused: 1 });
+        assert_eq!(chosen.stats(), ChosenStats { identities: 0, without_account: 1 });
         assert!(chosen.admit(&identity, address, BOUND, now, true, || true));
         assert!(chosen.admit(&identity, address, BOUND, now, true, || false), "it is known");
     }

@@ -410,7 +410,7 @@ fn a_full_table_bans_no_newcomer_and_says_so() {
     stage.deny("bob", 1);
     stage.deny("cho", 50);
     let stats = stage.gate.admin().ban_stats();
-    assert_eq!((stats.accounts, stats.capacity, stats.begun, stats.refused), (2, 2, 1, 50));
+    assert_eq!((stats.accounts, stats.capacity, stats.begun, stats.over_capacity), (2, 2, 1, 50));
     let full = stage.gate.admin().ban(&account("login", "cho"), MINUTE);
     assert!(matches!(full, Err(AccountError::Store(StoreError::Full))));
     assert_eq!(stage.verdict("ann"), banned(HOUR));
@@ -431,13 +431,13 @@ fn a_flood_of_denied_identities_stays_within_the_table() {
     flood(0..20_000);
     let full = stage.gate.admin().ban_stats();
     assert!(full.accounts <= 5000 && full.accounts > 4500, "{full:?}");
-    assert_eq!(full.accounts as u64 + full.refused, 20_001);
+    assert_eq!(full.accounts as u64 + full.over_capacity, 20_001);
     assert_eq!(stage.verdict("ann"), banned(HOUR));
     stage.at(s(10));
     flood(20_000..22_000);
     let stats = stage.gate.admin().ban_stats();
     assert!(stats.accounts < 4000, "those that are over make way: {stats:?}");
-    assert_eq!(stats.refused, full.refused, "and nobody is refused for them");
+    assert_eq!(stats.over_capacity, full.over_capacity, "they need no new records");
 }
 
 #[test]

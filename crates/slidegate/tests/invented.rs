@@ -63,7 +63,7 @@ fn beyond_its_bound_an_address_counts_itself_and_the_known_keep_their_accounts()
     assert_eq!(send_key(&gate, "a", CLIENT), key("a"));
     assert_eq!(send_key(&gate, "a", CLIENT), None, "no fresh account");
     assert_eq!(send_key(&gate, "n0", "203.0.113.8"), key("n0"), "another address");
-    assert_eq!(gate.chosen_identities().refused, 100);
+    assert_eq!(gate.chosen_identities().without_account, 100);
     clock.advance(Duration::from_secs(61));
     assert_eq!(send_key(&gate, "d", CLIENT), key("d"), "the accounts of before are over");
 }

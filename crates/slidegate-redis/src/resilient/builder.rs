@@ -21,7 +21,7 @@ pub struct ResilientStoreBuilder {
     redis: RedisStore,
     share: LocalShare,
     opens_after: u32,
-    most_in_flight: usize,
+    max_in_flight: usize,
     capacity: usize,
     clock: Arc<dyn Clock>,
 }
@@ -38,7 +38,7 @@ impl ResilientStoreBuilder {
             redis,
             share: LocalShare::WHOLE,
             opens_after: FAILURES_UNTIL_OPEN,
-            most_in_flight: MAX_IN_FLIGHT,
+            max_in_flight: MAX_IN_FLIGHT,
             capacity: DEFAULT_CAPACITY,
             clock: Arc::new(SystemClock::new()),
         }
@@ -58,8 +58,8 @@ impl ResilientStoreBuilder {
 
     /// Sets the maximum number of calls in flight: 4096 by default. Further calls are decided
     /// without Redis.
-    pub fn most_in_flight(self, calls: usize) -> Self {
-        Self { most_in_flight: calls, ..self }
+    pub fn max_in_flight(self, calls: usize) -> Self {
+        Self { max_in_flight: calls, ..self }
     }
 
     /// Sets the capacity of the local ledgers in accounts: a million by default.
@@ -82,7 +82,7 @@ impl ResilientStoreBuilder {
             stats: Mutex::default(),
             key_errors: KeyErrors::new(self.clock.clone()),
             probe: Mutex::default(),
-            in_flight: Semaphore::new(self.most_in_flight.min(Semaphore::MAX_PERMITS)),
+            in_flight: Semaphore::new(self.max_in_flight.min(Semaphore::MAX_PERMITS)),
             recovery: Mutex::default(),
             opened: Arc::default(),
             clock: self.clock,

@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 use tokio::task::yield_now;
 use tokio::time::timeout;
 
-use super::LATEST;
+use super::LATE_CALL_TIMEOUT;
 use super::connection::RedisConnection;
 use crate::error::RedisStoreError;
 use crate::script::{AnswerReader, Request, ScriptCall};
@@ -48,7 +48,7 @@ struct PendingRequest {
 
 /// With fewer calls in flight than this, no request waits for others. Two keep the server at work
 /// while the answers of one are read.
-const FEW: usize = 2;
+const IN_FLIGHT_BEFORE_BATCHING: usize = 2;
 
 /// Requests in a call. The server does nothing else meanwhile, a fifth of a millisecond for this
 /// many, and the cost of the call itself is by then a thirtieth.
@@ -82,7 +82,7 @@ impl Batcher {
             queue.waiting.push(pending);
             if queue.waiting.len() == MAX_REQUESTS {
                 self.flush(&mut queue);
-            } else if queue.in_flight < FEW {
+            } else if queue.in_flight < IN_FLIGHT_BEFORE_BATCHING {
                 self.start(&mut queue, Vec::new());
             }
         }
@@ -107,7 +107,7 @@ impl Batcher {
         let batcher = self.clone();
         self.connection.spawn(async move {
             let batch = vec![pending];
-            if let Ok(reply) = timeout(LATEST, batcher.call(&batch)).await {
+            if let Ok(reply) = timeout(LATE_CALL_TIMEOUT, batcher.call(&batch)).await {
                 batcher.deliver(batch, reply);
             }
         });
@@ -132,7 +132,7 @@ impl Batcher {
                 for pending in batch {
                     let answer = answers.next(&pending.request);
                     if let Err(RedisStoreError::Redis(error)) = &answer {
-                        self.connection.refused(error);
+                        self.connection.on_error_reply(error);
                     }
                     let _ = pending.answer.send(answer);
                 }
@@ -180,7 +180,7 @@ impl InFlightBatch {
                     self.finish(&mut batcher.queue.lock());
                     batcher.flush(&mut batcher.queue.lock());
                     // What is not answered by then was lost with its connection.
-                    if let Ok(reply) = timeout(LATEST, call).await {
+                    if let Ok(reply) = timeout(LATE_CALL_TIMEOUT, call).await {
                         batcher.deliver(batch, reply);
                     }
                     return;

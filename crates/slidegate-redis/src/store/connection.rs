@@ -67,7 +67,7 @@ enum Transport {
 /// How long to try to connect: longer than a lost packet takes to be sent again.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// A server that has answered nothing for this long while it was asked is behind a dead connection.
-const SILENCE: Duration = Duration::from_secs(1);
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(1);
 /// A cluster sends a call again when a node is gone or has moved the slot. Each time may count it
 /// again, which is stricter and never looser, so it is done seldom.
 const CLUSTER_RETRIES: u32 = 3;
@@ -150,7 +150,7 @@ impl RedisConnection {
             let (set, kept) = (Ordering::Relaxed, Ordering::Relaxed);
             let first = up.silent_ns.compare_exchange(0, now.as_nanos(), set, kept);
             let since = Timestamp::from_nanos(first.err().unwrap_or(now.as_nanos()));
-            let is_silent = now.saturating_since(since) > SILENCE;
+            let is_silent = now.saturating_since(since) > SILENCE_TIMEOUT;
             if is_silent {
                 tracing::debug!(address = %self.address, "silent connection to Redis dropped");
             }
@@ -158,8 +158,9 @@ impl RedisConnection {
         });
     }
 
-    /// Records that the server refused a part of a call that succeeded as a whole.
-    pub(crate) fn refused(&self, error: &RedisError) {
+    /// Drops the connection if this error, of a part of a call that succeeded as a whole, means that
+    /// it is lost.
+    pub(crate) fn on_error_reply(&self, error: &RedisError) {
         self.drop_if(|up| up.connection.is_lost(error));
     }
 
@@ -242,7 +243,7 @@ impl RedisConnection {
                     .max_retry_wait(CLUSTER_RETRY_WAIT_MS.1)
                     .connection_timeout(CONNECT_TIMEOUT)
                     // Then it sends the call again.
-                    .response_timeout(self.deadline.max(SILENCE));
+                    .response_timeout(self.deadline.max(SILENCE_TIMEOUT));
                 if let Some(tls) = &self.tls {
                     builder = builder.certs(tls.0.clone());
                 }

@@ -150,13 +150,13 @@ pub(crate) fn slot_of(key: &str) -> u16 {
 pub(crate) struct SpendTimes(Mutex<VecDeque<Vec<(u16, Timestamp)>>>);
 
 /// A refund nearly always follows its request at once.
-const MOST: usize = 4096;
+const MAX_SPEND_TIMES: usize = 4096;
 
 impl SpendTimes {
     /// Keeps the time at each slot, the first of which is the receipt's.
     pub(crate) fn keep(&self, times: Vec<(u16, Timestamp)>) {
         let mut kept = self.0.lock();
-        if kept.len() == MOST {
+        if kept.len() == MAX_SPEND_TIMES {
             kept.pop_front();
         }
         kept.push_back(times);

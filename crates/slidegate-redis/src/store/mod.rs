@@ -76,8 +76,8 @@ const MAX_LATE: usize = 4096;
 /// The shortest deadline of calls that no request waits for.
 const BACKGROUND_DEADLINE: Duration = Duration::from_secs(1);
 
-/// How long a late call is awaited.
-pub(crate) const LATEST: Duration = Duration::from_secs(60);
+/// How long a call that missed its deadline is awaited.
+pub(crate) const LATE_CALL_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Between attempts to take back a late spend: Redis is nearly always overloaded when one is late.
 const TAKE_BACK_WAITS: [Duration; 5] = [
@@ -272,7 +272,7 @@ impl RedisStore {
         let Ok(permit) = self.0.late.clone().try_acquire_owned() else { return };
         self.spawn(async move {
             // What is not answered by then was lost with its connection.
-            let _ = tokio::time::timeout(LATEST, task).await;
+            let _ = tokio::time::timeout(LATE_CALL_TIMEOUT, task).await;
             drop(permit);
         });
     }

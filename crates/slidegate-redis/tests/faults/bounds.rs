@@ -25,7 +25,7 @@ async fn only_so_many_calls_wait_for_redis() {
     let _turn = turn().await;
     let server = RedisServer::start();
     let redis = RedisStore::builder(server.url()).deadline(Duration::from_millis(500));
-    let store = ResilientStore::builder(redis.build().unwrap()).most_in_flight(4).opens_after(100);
+    let store = ResilientStore::builder(redis.build().unwrap()).max_in_flight(4).opens_after(100);
     let store = store.build();
     timed_spend(store.clone(), 0).await;
     server.pause();

@@ -155,8 +155,8 @@ impl Operator {
         }
         let plan = plan.and_then(|plan| plan.parse::<Name>().ok());
         let (top, now) = self.observer.accounts();
-        let is_wanted = |name: &Name| policy.is_none_or(|policy| **name == *policy);
-        let wanted = policies.iter().filter(|checked| is_wanted(&checked.name));
+        let is_selected = |name: &Name| policy.is_none_or(|policy| **name == *policy);
+        let wanted = policies.iter().filter(|checked| is_selected(&checked.name));
         let candidates = wanted.map(|checked| {
             let account = Account { policy: checked.name.clone(), identity: *identity };
             let mut seen = top.find(&account, now).unwrap_or_else(|| SeenAccount::new(account));

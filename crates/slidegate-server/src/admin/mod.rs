@@ -110,7 +110,7 @@ pub(crate) fn router(
         .route_layer(from_fn(access::same_origin))
         .route_layer(from_fn_with_state(required, access::authorize));
     let is_open = token.is_none();
-    let index = async move |request: Request| match dashboard::is_wanted(&request) {
+    let index = async move |request: Request| match dashboard::wants_dashboard(&request) {
         true if is_open && !access::has_local_host(&request) => access::not_local().into_response(),
         true => dashboard::page(),
         false => ([(header::VARY, "accept")], INDEX).into_response(),

@@ -39,9 +39,9 @@ pub(crate) struct NowService<C> {
 }
 
 /// An answer of up to this age is given again.
-const FRESH: Duration = Duration::from_secs(1);
-/// Between two questions to the store how it is.
-const STORE_PAUSE: Duration = Duration::from_secs(10);
+const MAX_ANSWER_AGE: Duration = Duration::from_secs(1);
+/// How often the state of the store is queried.
+const STORE_CHECK_INTERVAL: Duration = Duration::from_secs(10);
 
 impl<C: Clock> NowService<C> {
     pub(crate) fn new(observer: Observer, heartbeats: Arc<Heartbeats>, clock: C) -> Self {
@@ -59,7 +59,7 @@ impl<C: Clock> NowService<C> {
         let now = self.clock.now();
         let mut answer = self.answer.lock();
         match &*answer {
-            Some((made, bytes)) if now.saturating_since(*made) < FRESH => bytes.clone(),
+            Some((made, bytes)) if now.saturating_since(*made) < MAX_ANSWER_AGE => bytes.clone(),
             _ => {
                 let json = serde_json::to_vec(&self.view());
                 let bytes = Bytes::from(json.expect("strings and numbers can be JSON"));
@@ -80,7 +80,7 @@ impl<C: Clock> NowService<C> {
     async fn observe_store(&self) {
         loop {
             self.observer.gate().store().refresh().await;
-            sleep(STORE_PAUSE).await;
+            sleep(STORE_CHECK_INTERVAL).await;
         }
     }
 
@@ -188,10 +188,10 @@ mod tests {
         tokio::spawn(now.clone().run());
         tokio::task::yield_now().await;
         (0..4).for_each(|_| ask(&gate, &observer, 100));
-        tokio::time::sleep(STEP * 2 + FRESH).await;
+        tokio::time::sleep(STEP * 2 + MAX_ANSWER_AGE).await;
         assert_eq!(answer(), first, "the clock stands still");
         assert!(std::ptr::eq(&*now.answer(), &*now.answer()), "and the bytes are shared");
-        clock.advance(FRESH);
+        clock.advance(MAX_ANSWER_AGE);
         let next = answer();
         let [api, trial] = &next["policies"].as_array().unwrap()[..] else { panic!("{next}") };
         let idle = json!([0, 0]);

@@ -19,7 +19,7 @@ use crate::reload::{self, Reloader};
 const MAX_BODY_BYTES: usize = 2 * 1024 * 1024;
 
 /// How long a plan waits for others to be made: longer than a million keys take.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PLAN_QUEUE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The page, without the check of the token.
 pub(crate) fn router(reloader: Arc<Reloader>) -> Router {
@@ -38,7 +38,7 @@ async fn plan(
         return Err(Problem::invalid_body("expected an object, not a list"));
     }
     let PlanBody { config, name } = json_body::parse(&body)?;
-    let Ok(_turn) = tokio::time::timeout(PATIENCE, reloader.planning.lock()).await else {
+    let Ok(_turn) = tokio::time::timeout(PLAN_QUEUE_TIMEOUT, reloader.planning.lock()).await else {
         let detail = "Other plans are being made. Try again later.";
         return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail));
     };

@@ -157,7 +157,7 @@ impl PolicyView {
 
 impl DecisionCounts {
     fn new(policy: &CheckedPolicy, totals: PolicyTotals) -> Self {
-        let PolicyTotals { allowed, refused, shadow, candidate, failed } = totals;
+        let PolicyTotals { allowed, denied_or_banned: refused, shadow, candidate, failed } = totals;
         let candidate = policy.candidate.as_ref().map(|_| candidate);
         Self { allowed, refused, shadow, candidate, failed }
     }

@@ -36,7 +36,7 @@ pub(crate) struct TlsFiles {
 
 const DEFAULT_LISTEN: &str = "127.0.0.1:8080";
 /// A longer timeout is probably a wrong unit.
-const LONGEST_WAIT: Duration = Duration::from_secs(24 * 3600);
+const MAX_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
 
 impl GatewayConfig {
     /// Reads the section. Without an upstream there is no gateway, but the section can still say
@@ -151,7 +151,7 @@ impl TlsFiles {
 
 fn timeouts(table: &Value<'_>) -> Timeouts {
     let default = Timeouts::default();
-    let period = |key, default| table.key(key).period(LONGEST_WAIT).unwrap_or(default);
+    let period = |key, default| table.key(key).period(MAX_TIMEOUT).unwrap_or(default);
     Timeouts {
         head: period("head", default.head),
         idle: period("idle", default.idle),

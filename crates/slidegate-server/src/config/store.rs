@@ -82,8 +82,8 @@ const DEFAULT_CAPACITY: usize = 1_000_000;
 /// The default of the Redis store itself: many times what a call takes.
 const DEADLINE: Duration = Duration::from_millis(50);
 /// A client does not wait longer for a response.
-const LONGEST_DEADLINE: Duration = Duration::from_secs(60);
-const LONGEST_INTERVAL: Duration = Duration::from_secs(24 * 3600);
+const MAX_DEADLINE: Duration = Duration::from_secs(60);
+const MAX_INTERVAL: Duration = Duration::from_secs(24 * 3600);
 
 impl StoreConfig {
     /// Where accounts in memory outlive a restart, if they do.
@@ -121,7 +121,7 @@ pub(super) fn read_capacity(value: &Value<'_>) -> usize {
 impl SnapshotConfig {
     fn read(table: &Value<'_>) -> Option<Self> {
         let value = table.key("file").required("the path of a file");
-        let every = table.key("every").period(LONGEST_INTERVAL);
+        let every = table.key("every").period(MAX_INTERVAL);
         let file = value.file()?;
         value.check_start(Some(&file), Preflight::Snapshot(&file));
         Some(Self { file, every })
@@ -157,7 +157,7 @@ impl RedisConfig {
             url: url.as_ref().map(|url| url.reveal().to_owned()).unwrap_or_default(),
             layout: table.key("layout").parsed().unwrap_or_default(),
             score_unit: table.key("score_unit").parsed(),
-            deadline: table.key("deadline").period(LONGEST_DEADLINE).unwrap_or(DEADLINE),
+            deadline: table.key("deadline").period(MAX_DEADLINE).unwrap_or(DEADLINE),
             key_template: table.key("key_template").parsed(),
             key_templates: templates.into_iter().filter_map(template).collect(),
             namespace: table.key("namespace").parsed(),

@@ -32,7 +32,7 @@ use self::auth::AuthProtocol;
 pub(crate) use self::auth::OriginalRequest;
 use self::question::{MAX_BYTES, Question};
 pub(crate) use self::refunds::RefundTable;
-use self::refunds::{KEPT_FOR, MAX_ENTRIES};
+use self::refunds::{MAX_ENTRIES, REFUND_TTL};
 use crate::endpoint::access;
 use crate::endpoint::json_body;
 use crate::endpoint::problem::Problem;
@@ -172,7 +172,7 @@ impl Decisions {
                 "there is no decision of this id to refund: it was refunded already, is older than \
                  {} s or than {MAX_ENTRIES} others, or another gateway made it, or this one before \
                  it was restarted",
-                KEPT_FOR.as_secs()
+                REFUND_TTL.as_secs()
             )));
         };
         let refunded = self.live.gate().refund(&decision).await;

@@ -154,28 +154,28 @@ impl Question {
 
 /// A list that is not read any further than it may be long.
 #[derive(Debug)]
-struct AtMost<const MOST: usize, T>(Vec<T>);
+struct AtMost<const MAX: usize, T>(Vec<T>);
 
-impl<'de, const MOST: usize, T: Deserialize<'de>> Deserialize<'de> for AtMost<MOST, T> {
+impl<'de, const MAX: usize, T: Deserialize<'de>> Deserialize<'de> for AtMost<MAX, T> {
     fn deserialize<D: Deserializer<'de>>(json: D) -> Result<Self, D::Error> {
         json.deserialize_seq(ListVisitor(PhantomData))
     }
 }
 
-struct ListVisitor<const MOST: usize, T>(PhantomData<T>);
+struct ListVisitor<const MAX: usize, T>(PhantomData<T>);
 
-impl<'de, const MOST: usize, T: Deserialize<'de>> Visitor<'de> for ListVisitor<MOST, T> {
-    type Value = AtMost<MOST, T>;
+impl<'de, const MAX: usize, T: Deserialize<'de>> Visitor<'de> for ListVisitor<MAX, T> {
+    type Value = AtMost<MAX, T>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a list of at most {MOST}")
+        write!(f, "a list of at most {MAX}")
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<AtMost<MOST, T>, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<AtMost<MAX, T>, A::Error> {
         let mut list = Vec::new();
         while let Some(item) = items.next_element()? {
-            if list.len() == MOST {
-                return Err(Error::custom(format_args!("more than {MOST}")));
+            if list.len() == MAX {
+                return Err(Error::custom(format_args!("more than {MAX}")));
             }
             list.push(item);
         }

@@ -28,8 +28,8 @@ struct RefundEntry {
 /// How many decisions are kept.
 pub(super) const MAX_ENTRIES: usize = 100_000;
 
-/// For how long: a program that fails knows it by then.
-pub(super) const KEPT_FOR: Duration = Duration::from_secs(60);
+/// How long a decision can be refunded: a caller that fails knows it by then.
+pub(super) const REFUND_TTL: Duration = Duration::from_secs(60);
 
 /// More than the one entry that each call adds, so that expired ones do not pile up, and few
 /// enough that calls do not wait for the lock.
@@ -71,7 +71,7 @@ impl RefundTable {
 
 impl RefundEntry {
     fn is_expired(&self, now: Timestamp) -> bool {
-        now.saturating_since(self.at) >= KEPT_FOR
+        now.saturating_since(self.at) >= REFUND_TTL
     }
 }
 

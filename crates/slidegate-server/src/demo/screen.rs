@@ -16,13 +16,13 @@ pub(super) enum ProgressView {
     Lines { next: Duration },
 }
 
-const LINE_EVERY: Duration = Duration::from_secs(5);
+const LINE_INTERVAL: Duration = Duration::from_secs(5);
 
 impl ProgressView {
     /// A table, if standard output is a terminal that can move its cursor.
     pub(super) fn new(paint: Paint) -> io::Result<Self> {
         if !is_screen() {
-            return Ok(Self::Lines { next: LINE_EVERY });
+            return Ok(Self::Lines { next: LINE_INTERVAL });
         }
         write(ENTER)?;
         Ok(Self::Table { lines: 0, paint })
@@ -44,7 +44,7 @@ impl ProgressView {
                 *lines = text.lines().count();
             }
             Self::Lines { next } if elapsed >= *next => {
-                *next += LINE_EVERY;
+                *next += LINE_INTERVAL;
                 write(&format!("  {seconds:>3} s  {}\n", report.summary()))?;
             }
             Self::Lines { .. } => {}

@@ -90,7 +90,7 @@ fn encode_chosen(chosen: ChosenStats, page: &mut Page<'_>) -> fmt::Result {
                    ones or the memory store had no room for one.";
     let count = ConstGauge::new(chosen.identities as f64);
     page.metric("slidegate_chosen_identities", identities, &count)?;
-    page.metric("slidegate_chosen_refused", refused, &ConstCounter::new(chosen.refused))
+    page.metric("slidegate_chosen_refused", refused, &ConstCounter::new(chosen.without_account))
 }
 
 fn encode_bans(bans: BanStats, page: &mut Page<'_>) -> fmt::Result {
@@ -100,7 +100,7 @@ fn encode_bans(bans: BanStats, page: &mut Page<'_>) -> fmt::Result {
     let capacity = "Capacity of the table of bans.";
     page.metric("slidegate_bans", "Bans that began here.", &ConstCounter::new(bans.begun))?;
     page.metric("slidegate_bans_adopted", adopted, &ConstCounter::new(bans.adopted))?;
-    page.metric("slidegate_ban_refused", refused, &ConstCounter::new(bans.refused))?;
+    page.metric("slidegate_ban_refused", refused, &ConstCounter::new(bans.over_capacity))?;
     page.metric("slidegate_ban_accounts", accounts, &ConstGauge::new(bans.accounts as f64))?;
     page.metric("slidegate_ban_capacity", capacity, &ConstGauge::new(bans.capacity as f64))
 }

@@ -49,7 +49,7 @@ struct PlanCounters {
 pub(crate) struct PolicyTotals {
     pub(crate) allowed: u64,
     /// Denials, and requests of identities that the policy has banned.
-    pub(crate) refused: u64,
+    pub(crate) denied_or_banned: u64,
     /// What it would have denied if it were not a shadow policy.
     pub(crate) shadow: u64,
     /// What its candidate quotas would have denied.
@@ -61,7 +61,7 @@ pub(crate) struct PolicyTotals {
 impl PolicyTotals {
     /// In the order of the fields.
     pub(crate) fn values(self) -> [u64; 5] {
-        [self.allowed, self.refused, self.shadow, self.candidate, self.failed]
+        [self.allowed, self.denied_or_banned, self.shadow, self.candidate, self.failed]
     }
 }
 
@@ -223,7 +223,7 @@ impl PolicyCounters {
     fn totals(&self) -> PolicyTotals {
         PolicyTotals {
             allowed: self.plans.iter().map(|plan| plan.allowed.get()).sum(),
-            refused: self.exceeded.get() + self.banned.get(),
+            denied_or_banned: self.exceeded.get() + self.banned.get(),
             shadow: self.shadow_denials.get(),
             candidate: self.candidate_denials.get(),
             ..PolicyTotals::default()
@@ -256,13 +256,13 @@ struct LowestStanding {
 }
 
 /// No standing was recorded.
-const NOBODY: u64 = u64::MAX;
+const NO_STANDING: u64 = u64::MAX;
 /// Resets are kept in hundredths of a second: 32 bits have room for the longest window.
 const TICK_MS: u64 = 10;
 
 impl Default for LowestStanding {
     fn default() -> Self {
-        Self { current: AtomicU64::new(NOBODY), previous: AtomicU64::new(NOBODY) }
+        Self { current: AtomicU64::new(NO_STANDING), previous: AtomicU64::new(NO_STANDING) }
     }
 }
 
@@ -283,13 +283,13 @@ impl LowestStanding {
         let (current, previous) = (&self.current, &self.previous);
         let packed = current.load(Ordering::Relaxed).min(previous.load(Ordering::Relaxed));
         let ticks = u32::MAX - packed as u32;
-        (packed != NOBODY)
+        (packed != NO_STANDING)
             .then(|| ((packed >> 32) as u32, Duration::from_millis(TICK_MS * u64::from(ticks))))
     }
 
     /// Forgets the period before and begins a new one.
     fn turn(&self) {
-        self.previous.store(self.current.swap(NOBODY, Ordering::Relaxed), Ordering::Relaxed);
+        self.previous.store(self.current.swap(NO_STANDING, Ordering::Relaxed), Ordering::Relaxed);
     }
 }
 

@@ -103,7 +103,8 @@ mod tests {
     use super::*;
 
     fn totals(policies: &[(&str, u64)]) -> Vec<(Name, PolicyTotals)> {
-        let totals = |allowed| PolicyTotals { allowed, refused: allowed * 2, ..Default::default() };
+        let totals =
+            |allowed| PolicyTotals { allowed, denied_or_banned: allowed * 2, ..Default::default() };
         policies.iter().map(|(name, allowed)| (name.parse().unwrap(), totals(*allowed))).collect()
     }
 

@@ -68,11 +68,11 @@ pub(crate) struct TestArguments {
 /// Runs the cases; an error if one fails or a file is wrong.
 pub(crate) fn run(arguments: &TestArguments) -> anyhow::Result<()> {
     let files = arguments.read_files()?;
-    let is_wanted = |name: &str| arguments.filter.as_ref().is_none_or(|text| name.contains(text));
+    let is_selected = |name: &str| arguments.filter.as_ref().is_none_or(|text| name.contains(text));
     let (mut ran, mut failed) = (0, 0);
     for file in &files {
-        let mut report = CaseReport::begin(file, is_wanted, Paint::for_stdout())?;
-        for case in file.cases.iter().filter(|case| is_wanted(&case.name)) {
+        let mut report = CaseReport::begin(file, is_selected, Paint::for_stdout())?;
+        for case in file.cases.iter().filter(|case| is_selected(&case.name)) {
             report.add(case, case.run(file.load()?))?;
         }
         (ran, failed) = (ran + report.ran(), failed + report.failed());

@@ -21,10 +21,10 @@ pub(super) struct CaseReport<'f> {
 impl<'f> CaseReport<'f> {
     pub(super) fn begin(
         file: &'f CaseFile,
-        is_wanted: impl Fn(&str) -> bool,
+        is_selected: impl Fn(&str) -> bool,
         paint: Paint,
     ) -> anyhow::Result<Self> {
-        let wanted = file.cases.iter().filter(|case| is_wanted(&case.name)).count();
+        let wanted = file.cases.iter().filter(|case| is_selected(&case.name)).count();
         let heading = paint.tone(Tone::Strong, "Running");
         let (path, config) = (file.path.display(), file.config());
         let tests = if wanted == 1 { "test" } else { "tests" };

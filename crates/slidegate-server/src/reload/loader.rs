@@ -18,8 +18,8 @@ const DEADLINE: Duration = Duration::from_secs(60);
 /// files.
 const NICENESS: i32 = 10;
 
-/// Between looks whether requests in flight, most of which take milliseconds, have ended.
-const LOOK_AGAIN: Duration = Duration::from_secs(1);
+/// How often to check whether requests in flight, most of which take milliseconds, have ended.
+const IN_FLIGHT_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Runs a bounded number of loads. One that misses its deadline is abandoned, and counts until it
 /// ends: a thread that is blocked on a file cannot be stopped.
@@ -64,7 +64,7 @@ pub(crate) fn free(value: impl Send + 'static) {
 /// The same for what requests in flight may still have, once none has: the last one would free it.
 pub(crate) async fn free_unused<T: Send + Sync + 'static>(value: Arc<T>) {
     while Arc::strong_count(&value) > 1 {
-        sleep(LOOK_AGAIN).await;
+        sleep(IN_FLIGHT_POLL_INTERVAL).await;
     }
     free(value);
 }

@@ -48,7 +48,7 @@ pub(crate) struct Changes {
 
 /// A change is seen at the poll after it, and reported at the one after that, when the file is at
 /// rest.
-const POLL: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// A file that is never at rest is read after so many polls.
 const MAX_RESTLESS: u32 = 10;
 
@@ -81,7 +81,7 @@ impl Changes {
         let mut files: Vec<_> = self.config.iter_mut().chain(&mut self.keys).collect();
         tokio::select! {
             _ = self.hangups.recv() => {}
-            () = changed(&mut files, POLL) => return Cause::File,
+            () = changed(&mut files, POLL_INTERVAL) => return Cause::File,
         }
         // What is read now need not be read again at the next poll.
         for file in files {

@@ -10,9 +10,9 @@ use tokio::time::timeout;
 
 use super::{Cause, WatchedFile, changed, watch};
 
-const POLL: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Longer than anything takes on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 /// Long enough for what should not happen to happen.
 const WHILE: Duration = Duration::from_millis(400);
 
@@ -51,11 +51,14 @@ async fn watched(path: &Path) -> WatchedFile {
 }
 
 async fn seen(file: &mut WatchedFile) {
-    timeout(PATIENCE, changed(&mut [file], POLL)).await.expect("the change is seen");
+    timeout(TIMEOUT, changed(&mut [file], POLL_INTERVAL)).await.expect("the change is seen");
 }
 
 async fn quiet(file: &mut WatchedFile) {
-    assert!(timeout(WHILE, changed(&mut [file], POLL)).await.is_err(), "nothing has changed");
+    assert!(
+        timeout(WHILE, changed(&mut [file], POLL_INTERVAL)).await.is_err(),
+        "nothing has changed"
+    );
 }
 
 #[tokio::test]
@@ -141,7 +144,7 @@ async fn a_link_that_is_swapped_is_seen_within_two_seconds() {
     swap(&directory, "..2026_01", "a = 1");
     symlink("..data/config.toml", directory.path("config.toml")).unwrap();
     let mut file = watched(&directory.path("config.toml")).await;
-    let every = super::POLL;
+    let every = super::POLL_INTERVAL;
     assert!(timeout(every * 3, changed(&mut [&mut file], every)).await.is_err(), "not yet");
     swap(&directory, "..2026_02", "a = 2");
     let seen = timeout(Duration::from_secs(2), changed(&mut [&mut file], every)).await;
@@ -162,7 +165,7 @@ async fn a_file_that_is_never_at_rest_is_read_all_the_same() {
         }
         unreachable!("a change is seen first")
     };
-    assert!(timeout(PATIENCE, polls).await.expect("it is read") < 20);
+    assert!(timeout(TIMEOUT, polls).await.expect("it is read") < 20);
 }
 
 #[tokio::test]
@@ -173,8 +176,8 @@ async fn sighup_always_asks_for_a_reload_and_is_distinguished_from_a_change() {
     let mut without_file = watch(None).await.unwrap();
     let pid = std::process::id().to_string();
     assert!(Command::new("kill").args(["-HUP", &pid]).status().unwrap().success());
-    assert_eq!(timeout(PATIENCE, changes.next()).await, Ok(Cause::Signal));
-    assert_eq!(timeout(PATIENCE, without_file.next()).await, Ok(Cause::Signal));
+    assert_eq!(timeout(TIMEOUT, changes.next()).await, Ok(Cause::Signal));
+    assert_eq!(timeout(TIMEOUT, without_file.next()).await, Ok(Cause::Signal));
     directory.write("config.toml", "a = 2");
-    assert_eq!(timeout(PATIENCE, changes.next()).await, Ok(Cause::File));
+    assert_eq!(timeout(TIMEOUT, changes.next()).await, Ok(Cause::File));
 }

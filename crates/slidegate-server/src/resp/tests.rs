@@ -31,7 +31,7 @@ use crate::shared::{OverrideService, Persistence};
 const LOG: LogConfig = LogConfig { format: LogFormat::Json, level: String::new(), access: false };
 
 /// Longer than anything takes that is to happen, even on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A listener with a worker of its own.
 struct Endpoint {
@@ -43,7 +43,7 @@ struct Endpoint {
 
 impl Endpoint {
     fn open() -> Self {
-        Self::with(&Timeouts { head: PATIENCE, ..Timeouts::default() }, None)
+        Self::with(&Timeouts { head: TIMEOUT, ..Timeouts::default() }, None)
     }
 
     fn with(timeouts: &Timeouts, token: Option<&str>) -> Self {
@@ -83,7 +83,7 @@ impl Endpoint {
 
     fn connect(&self) -> Client {
         let stream = TcpStream::connect(self.address).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         Client(stream)
     }
 
@@ -476,10 +476,10 @@ fn bad_input_ends_its_own_connection_and_no_other() {
 #[test]
 fn a_client_that_never_reads_is_cut_and_delays_no_other() {
     let timeouts =
-        Timeouts { idle: Duration::from_millis(300), head: PATIENCE, ..Timeouts::default() };
+        Timeouts { idle: Duration::from_millis(300), head: TIMEOUT, ..Timeouts::default() };
     let endpoint = Endpoint::with(&timeouts, None);
     let mut deaf = endpoint.connect();
-    deaf.0.set_write_timeout(Some(PATIENCE)).unwrap();
+    deaf.0.set_write_timeout(Some(TIMEOUT)).unwrap();
     let echo = encoded(&format!("ECHO {}", "x".repeat(10_000)));
     let mut other = endpoint.connect();
     let mut sent: u64 = 0;

@@ -19,7 +19,7 @@ use crate::config::throttle::{BURST, WINDOW};
 use crate::endpoint::problem::shortened;
 
 /// Below this the clock's tick of a millisecond would take much of the rate.
-const LEAST_WINDOW_MS: u64 = 10;
+const MIN_WINDOW_MS: u64 = 10;
 
 /// Whose command it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,8 +70,8 @@ impl Call {
         charges.push(charge(WINDOW, key, count, period_ms));
         if burst < count {
             let window_ms = (period_ms * burst).div_ceil(count);
-            if window_ms < LEAST_WINDOW_MS {
-                let least = (count * LEAST_WINDOW_MS).div_ceil(period_ms) - above;
+            if window_ms < MIN_WINDOW_MS {
+                let least = (count * MIN_WINDOW_MS).div_ceil(period_ms) - above;
                 return Err(format!(
                     "max_burst: {burst} at once of {count} in {period} s are spaced too closely \
                      for the clock: expected at least {least}"

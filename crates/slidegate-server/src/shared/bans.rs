@@ -131,7 +131,7 @@ impl SharedBans {
         let event = |(ban, until): &(ActiveBan, Timestamp)| {
             let wait = ban.retry_after.saturating_sub(ban.rest).as_millis();
             let wait_ms = u64::try_from(wait).unwrap_or(u64::MAX);
-            let rest = until.saturating_since(now).min(SharedState::LONGEST);
+            let rest = until.saturating_since(now).min(SharedState::MAX_TTL);
             (self.event_text(&ban.account, BanEventKind::Ban { wait_ms }), rest)
         };
         let events = self.pending.iter().take(bans).map(event);

@@ -46,12 +46,12 @@ struct OtherGateway {
 }
 
 /// Between two heartbeats, if there are few gateways.
-const PAUSE: Duration = Duration::from_secs(2);
-/// For each so many gateways the pause is as long again, so that all of them together send Redis at
-/// most 25 heartbeats a second.
-const CROWD: usize = 50;
-/// So many pauses without a heartbeat, and a gateway is gone.
-const MISSED: u32 = 3;
+const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(2);
+/// For every this many gateways the interval is `HEARTBEAT_INTERVAL` longer, so that all of them
+/// together send Redis at most 25 heartbeats a second.
+const GATEWAYS_PER_INTERVAL: usize = 50;
+/// A gateway without a heartbeat for this many intervals is gone.
+const MAX_MISSED_HEARTBEATS: u32 = 3;
 /// The most that are listed.
 const MAX_LISTED: usize = 1000;
 
@@ -83,7 +83,7 @@ impl Heartbeats {
 
     /// The text of the next heartbeat, with what these policies mean, and how long it lasts.
     pub(super) fn next(&self, policies: &Policies) -> (String, Duration) {
-        let lasting = self.pause() * MISSED;
+        let lasting = self.pause() * MAX_MISSED_HEARTBEATS;
         let (lasts_ms, policies) = (lasting.as_millis() as u64, meanings(policies));
         let own = GatewayEntry { lasts_ms, policies, ..self.own.clone() };
         (serde_json::to_string(&own).expect("strings and numbers can be JSON"), lasting)
@@ -91,7 +91,7 @@ impl Heartbeats {
 
     /// How long to wait until the next heartbeat.
     pub(super) fn pause(&self) -> Duration {
-        PAUSE * (1 + self.others.lock().len() / CROWD) as u32
+        HEARTBEAT_INTERVAL * (1 + self.others.lock().len() / GATEWAYS_PER_INTERVAL) as u32
     }
 
     /// Takes the heartbeats of the others that were read now, which is `redis_ms` by the clock of

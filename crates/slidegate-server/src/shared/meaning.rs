@@ -9,7 +9,7 @@ use slidegate::{Policies, Scope};
 /// The shared policies of a gateway: for each of them eight hexadecimal digits of its name, and eight
 /// of what it means.
 pub(super) fn meanings(policies: &Policies) -> String {
-    let shared = policies.iter().filter(|policy| is_shared(policy)).take(MAX_TOLD);
+    let shared = policies.iter().filter(|policy| is_shared(policy)).take(MAX_POLICIES);
     shared.fold(String::new(), |mut text, policy| {
         let meaning = digest(&describe(policy, policies));
         let _ = write!(text, "{:08x}{meaning:08x}", digest(&policy.name));
@@ -24,7 +24,7 @@ pub(super) fn differing(policies: &Policies, own: &str, other: &str) -> Vec<Stri
         let number = |digits: Option<&str>| u32::from_str_radix(digits?, 16).ok();
         let pair =
             |at: usize| Some((number(text.get(at..at + 8))?, number(text.get(at + 8..at + 16))?));
-        (0..text.len()).step_by(16).map_while(pair).take(MAX_TOLD).collect()
+        (0..text.len()).step_by(16).map_while(pair).take(MAX_POLICIES).collect()
     };
     let (own, other) = (pairs(own), pairs(other));
     let differs = |policy: &&CheckedPolicy| {
@@ -36,7 +36,7 @@ pub(super) fn differing(policies: &Policies, own: &str, other: &str) -> Vec<Stri
 }
 
 /// As many policies as fit into a heartbeat, with the rest of it. Others are left out.
-const MAX_TOLD: usize = 40;
+const MAX_POLICIES: usize = 40;
 
 /// Whether gateways count in the same accounts.
 fn is_shared(policy: &CheckedPolicy) -> bool {

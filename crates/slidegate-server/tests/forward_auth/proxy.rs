@@ -13,7 +13,7 @@ use crate::site::Site;
 pub(crate) type Edits = &'static [(&'static str, &'static str)];
 
 /// How long a proxy may take that has nobody to ask: HAProxy tries for three seconds.
-const PATIENCE: Duration = Duration::from_secs(20);
+const STATUS_TIMEOUT: Duration = Duration::from_secs(20);
 /// Ten times the timeout of the examples that have one.
 const LONG: Duration = Duration::from_secs(5);
 /// That timeout, less what a timer may be early.
@@ -43,7 +43,7 @@ impl Proxy {
         let _proxy = (self.start)(&site);
         let [standing, refusal] = site.check_limits();
         site.stop_slidegate();
-        let gone = outcome(site.status_within(PATIENCE));
+        let gone = outcome(site.status_within(STATUS_TIMEOUT));
         let _silent = TcpListener::bind(site.decisions).unwrap();
         let asked = Instant::now();
         let mut silent = outcome(site.status_within(LONG));
@@ -61,7 +61,7 @@ impl Proxy {
         let mut site = Site::edited(self.failing_closed);
         site.stop_slidegate();
         let _proxy = (self.start)(&site);
-        outcome(site.status_within(PATIENCE))
+        outcome(site.status_within(STATUS_TIMEOUT))
     }
 
     fn check_row(&self, seen: &[String]) {

@@ -21,7 +21,7 @@ const GO: &str = "as root: apt-get install --yes --no-install-recommends golang-
 const CLIENTS: usize = 8;
 
 /// Far longer than any of their requests takes, and far less than a connection that hangs.
-const LONGEST: Duration = Duration::from_secs(2);
+const READ_TIMEOUT: Duration = Duration::from_secs(2);
 
 fn limited(upstream: &Upstream) -> Gateway {
     let gateway = configure(upstream)
@@ -41,7 +41,7 @@ fn check(proxy: SocketAddr) {
         for _ in 0..CLIENTS {
             scope.spawn(|| {
                 let mut wire = Wire::connect(proxy);
-                wire.set_read_timeout(LONGEST);
+                wire.set_read_timeout(READ_TIMEOUT);
                 while !is_over.load(Ordering::SeqCst) {
                     wire.send("GET /free HTTP/1.1\r\nHost: a\r\n\r\n");
                     let answer = wire.response_to("GET").expect("a response in time");

@@ -12,7 +12,7 @@ use crate::terminal::{Operator, errors, for_many_clients, passing_at};
 
 const CLIENT: &str = "10.0.0.1";
 const DENSITY: &str = "/v1/accounts/ip:10.0.0.1/density";
-const PAUSE: Duration = Duration::from_millis(1500);
+const BURST_GAP: Duration = Duration::from_millis(1500);
 
 /// A gateway with a store of this configuration, which has seen three requests of the client, and
 /// after a pause four.
@@ -23,7 +23,7 @@ fn after_seven_requests(upstream: &Upstream, store: &str) -> Gateway {
         .policy("guard", "5/h", "match = { path = \"/guard\" }\nscope = \"local\"")
         .start();
     assert_eq!(passing_at(&gateway, "/", CLIENT, 3), 3);
-    sleep(PAUSE);
+    sleep(BURST_GAP);
     assert_eq!(passing_at(&gateway, "/", CLIENT, 4), 4);
     gateway
 }
@@ -71,7 +71,7 @@ fn counts_are_true(store: &str) {
     }
     assert_eq!(free.len(), 7, "{minute}");
     assert!(free.is_sorted() && free[6] <= 60_001, "{free:?}");
-    assert!(free[3] - free[2] >= PAUSE.as_millis() as u64, "{free:?}");
+    assert!(free[3] - free[2] >= BURST_GAP.as_millis() as u64, "{free:?}");
 
     operator.run(&["grant", CLIENT, "5", "--quota", "all", "--for", "1h", "--reason", "a test"]);
     let granted = ask("policy=api&buckets=1");

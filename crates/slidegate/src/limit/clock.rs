@@ -193,13 +193,13 @@ pub(crate) struct Warning {
 }
 
 impl Warning {
-    const EVERY: Duration = Duration::from_secs(60);
+    const INTERVAL: Duration = Duration::from_secs(60);
 
     /// Whether to warn now; if so, it is not due again for a minute.
     pub(crate) fn is_due(&self, now: Timestamp) -> bool {
         let last_ns = self.last_ns.load(Ordering::Relaxed);
         let (set, fetch) = (Ordering::Relaxed, Ordering::Relaxed);
-        now >= Timestamp(last_ns) + Self::EVERY
+        now >= Timestamp(last_ns) + Self::INTERVAL
             && self.last_ns.compare_exchange(last_ns, now.0, set, fetch).is_ok()
     }
 }

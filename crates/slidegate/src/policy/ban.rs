@@ -82,7 +82,7 @@ pub struct BanStats {
     /// Bans that began elsewhere and were put in force here since the gate was made.
     pub adopted: u64,
     /// Denials, and bans by hand or from elsewhere, that found no room since the gate was made.
-    pub refused: u64,
+    pub over_capacity: u64,
 }
 
 /// The accounts of a gate that are banned, or have denials that count towards a ban. They are
@@ -128,7 +128,7 @@ enum BanRecord {
 const SWEEP_PER_NEW: usize = 16;
 /// How often a full table is looked through at least, while newcomers find no room: so seldom that
 /// no flood of them makes it costly.
-const SWEEP_FULL_EVERY: Duration = Duration::from_secs(1);
+const FULL_SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
 impl Bans {
     pub(crate) fn new(capacity: usize, clock: Arc<dyn Clock>) -> Self {
@@ -267,7 +267,7 @@ impl Bans {
         if !table.records.contains_key(account) {
             table.sweep_now_and_then(now);
             if table.records.len() >= table.stats.capacity {
-                table.stats.refused += 1;
+                table.stats.over_capacity += 1;
                 if self.warning.is_due(now) {
                     tracing::warn!(
                         capacity = table.stats.capacity,
@@ -301,7 +301,7 @@ impl BanTable {
     fn sweep_now_and_then(&mut self, now: Timestamp) {
         self.newcomers += 1;
         let is_full = self.records.len() >= self.stats.capacity;
-        let is_overdue = is_full && now.saturating_since(self.swept_at) >= SWEEP_FULL_EVERY;
+        let is_overdue = is_full && now.saturating_since(self.swept_at) >= FULL_SWEEP_INTERVAL;
         if self.newcomers * SWEEP_PER_NEW < self.records.len() && !is_overdue {
             return;
         }

@@ -282,7 +282,7 @@ impl Checker {
             Scope::Shared => Cost::Request,
             Scope::Local => Cost::from(1),
         });
-        let windows_of = policy.given_quotas.map(|quotas_of| quotas_of(&Identity::anonymous()));
+        let windows_of = policy.caller_quotas.map(|quotas_of| quotas_of(&Identity::anonymous()));
         let quotas: Vec<&Quotas> = match &limits {
             Limits::Quotas(quotas) => vec![quotas],
             Limits::CallerQuotas(_) => windows_of.iter().collect(),
@@ -373,7 +373,7 @@ impl Checker {
     }
 
     fn limits(&mut self, place: &str, policy: &Policy) -> Option<Limits> {
-        if let Some(quotas_of) = policy.given_quotas {
+        if let Some(quotas_of) = policy.caller_quotas {
             return Some(Limits::CallerQuotas(quotas_of));
         }
         let Some(rule) = &policy.plans else {

@@ -394,8 +394,8 @@ impl Policies {
             && !self.api_keys.contains_key(identity)
     }
 
-    /// The request's identity by a source, unless it is an API key that is not listed and such keys
-    /// have no accounts.
+    /// The request's identity by a source, unless it is an API key that is not listed and such
+    /// keys have no accounts.
     #[inline]
     pub(crate) fn read(&self, source: &Source, facts: &Facts<'_>) -> Option<Identity> {
         let identity = source.read(facts)?;

@@ -77,7 +77,7 @@ pub struct Policy {
     pub(crate) quotas: Vec<Quota>,
     pub(crate) candidate: Vec<Quota>,
     pub(crate) plans: Option<PlanRule>,
-    pub(crate) given_quotas: Option<fn(&Identity) -> Quotas>,
+    pub(crate) caller_quotas: Option<fn(&Identity) -> Quotas>,
     /// None is as the scope has it.
     pub(crate) cost: Option<Cost>,
     pub(crate) count_denied: bool,
@@ -112,7 +112,7 @@ impl Policy {
             quotas: Vec::new(),
             candidate: Vec::new(),
             plans: None,
-            given_quotas: None,
+            caller_quotas: None,
             cost: None,
             count_denied: false,
             ban: None,
@@ -224,7 +224,7 @@ impl Policy {
     /// An account may be named without a charge, as when it is reset. Then `quotas_of` tells its
     /// quotas, whose windows have to be those that it is charged with: they follow from the identity.
     pub fn caller_quotas(self, quotas_of: fn(&Identity) -> Quotas) -> Self {
-        Self { given_quotas: Some(quotas_of), ..self }
+        Self { caller_quotas: Some(quotas_of), ..self }
     }
 
     /// What each request costs, whatever [`Facts::cost`](crate::Facts::cost) says.

@@ -72,9 +72,9 @@ const MAX_READINGS: usize = 64;
 const MAX_BYTES: usize = 64 * 1024;
 const MAX_SEGMENTS: usize = 1024;
 
-/// As many readings are looked at of a path however long, too: those of two steps. One that has not
-/// room for as many segments is not looked at.
-const FEWEST_READINGS: usize = 4;
+/// At least this many readings of a path are considered, however long it is: those of two steps. A
+/// path with too many segments for that is not read further.
+const MIN_READINGS: usize = 4;
 
 /// The segments of a path as some server reads it.
 type Segments<'p> = Vec<&'p str>;
@@ -154,13 +154,13 @@ impl PathReading {
             return readings;
         }
         let start = segments(&folded);
-        if start.len() > MAX_SEGMENTS / FEWEST_READINGS {
+        if start.len() > MAX_SEGMENTS / MIN_READINGS {
             readings.others.push(folded.into_owned());
             readings.is_complete = false;
             return readings;
         }
         let most = (MAX_BYTES / sent.len()).min(MAX_SEGMENTS / start.len());
-        let most = most.clamp(FEWEST_READINGS, MAX_READINGS);
+        let most = most.clamp(MIN_READINGS, MAX_READINGS);
         let mut raw = Closure { paths: vec![start], is_complete: true };
         if has_encoded_structure(&folded) {
             raw = self.close(raw.paths, &RAW, most);

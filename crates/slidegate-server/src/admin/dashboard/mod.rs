@@ -44,7 +44,7 @@ const HEADERS: [(HeaderName, &str); 5] = [
 ];
 
 /// Whether a request is a browser's that wants to show a page. Others get the index as text.
-pub(super) fn is_wanted(request: &Request) -> bool {
+pub(super) fn wants_dashboard(request: &Request) -> bool {
     let accepted = request.headers().get_all(header::ACCEPT).iter();
     let mut accepted = accepted.filter_map(|value| value.to_str().ok());
     accepted.any(|types| types.to_ascii_lowercase().contains("text/html"))

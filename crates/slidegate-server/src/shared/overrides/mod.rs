@@ -107,7 +107,7 @@ impl OverrideService {
         if lasting.is_zero() {
             return Err(OverrideError::Past { now_ms });
         }
-        if lasting > SharedState::LONGEST {
+        if lasting > SharedState::MAX_TTL {
             return Err(OverrideError::TooLong);
         }
         let record = OverrideRecord {
@@ -213,9 +213,9 @@ impl OverrideService {
         let mut state = self.state.lock().await;
         let stale = self.read(&mut state).await.is_err();
         let now_ms = state.drop_ended(&self.gate);
-        let is_wanted =
+        let is_selected =
             |record: &&OverrideRecord| identity.is_none_or(|one| record.target.concerns(one));
-        let mut records: Vec<_> = state.overrides.iter().filter(is_wanted).collect();
+        let mut records: Vec<_> = state.overrides.iter().filter(is_selected).collect();
         records.sort_by_key(|record| (record.until_ms, &record.id));
         let policies = self.gate.policies();
         let view = |record| OverrideView::at(now_ms, record, &policies);

@@ -38,7 +38,7 @@ const RESET_SLACK_MS: u64 = 1000;
 /// missing override was lost, not lifted.
 pub(super) const LIFT_TTL: Duration = Duration::from_secs(3600);
 /// An override with no more left than this may have ended a moment early by Redis's clock.
-const SHORT: Duration = Duration::from_secs(1);
+const CLOCK_TOLERANCE: Duration = Duration::from_secs(1);
 
 impl OverrideState {
     /// None, in a process that began at this time.
@@ -137,7 +137,7 @@ impl OverrideState {
         let there: HashSet<&str> = entries.iter().map(|entry| &*entry.id).collect();
         let is_lost = |record: &&OverrideRecord| {
             let rest = self.gate_time(record.until_ms).saturating_since(now);
-            !there.contains(&*record.id) && rest > SHORT
+            !there.contains(&*record.id) && rest > CLOCK_TOLERANCE
         };
         let step_ms = offset_ms.saturating_sub(self.clock_offset_ms);
         let lost = self.overrides.iter().filter(is_lost).cloned();

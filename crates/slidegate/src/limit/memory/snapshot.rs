@@ -60,8 +60,8 @@ impl MemoryStore {
 
     /// Adds a saved state to the store's own, aged by the calendar time that has passed since.
     ///
-    /// On an error nothing is added. An account that is in both keeps both histories. Returns how
-    /// many accounts were restored.
+    /// It is added whole; on an error nothing is added. An account that is in both keeps both
+    /// histories. Tells how many accounts were restored.
     pub fn restore(&self, reader: impl Read) -> Result<usize, SnapshotError> {
         let bytes = read(reader)?;
         let (content, checksum) = bytes.split_last_chunk::<32>().ok_or(CUT_SHORT)?;
