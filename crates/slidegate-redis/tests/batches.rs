@@ -186,7 +186,7 @@ async fn stores_that_share_accounts_admit_exactly_the_units() {
 }
 
 #[test]
-fn a_key_that_is_no_ledger_harms_nobody_else() {
+fn a_key_of_another_type_fails_only_its_own_requests() {
     on_redis_and_valkey(async |flavour| {
         let server = flavour.server().start();
         server.command(&["LPUSH", "slidegate:{user:list}:api:min", "x"]);
@@ -250,7 +250,7 @@ fn out_of_memory_fails_only_decisions_that_need_memory() {
 
 /// The server looks at the keys of a call before it runs the script.
 #[test]
-fn a_key_that_may_not_be_touched_harms_nobody_else() {
+fn a_key_without_permission_fails_only_its_own_requests() {
     on_redis_and_valkey(async |flavour| {
         let server = flavour.server().start();
         let acl = ["ACL", "SETUSER", "gate", "on", ">word", "~slidegate:*", "+@all"];

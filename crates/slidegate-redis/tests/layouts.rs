@@ -337,7 +337,7 @@ fn play(world: &World, story: &Story, memory: bool) -> TestCaseResult {
             // What has left a window is forgotten with the next write. Until then, a clock that
             // steps back finds it there again in one layout and not in the other, so here all is
             // written before: a refund of what nobody spent.
-            world.refund(&before, nobodys(now_us));
+            world.refund(&before, never_spent(now_us));
             in_memory.peek_now(&before).unwrap();
         }
         now_us = step.clock.after_us(now_us, &chosen[0], &leaving_us);
@@ -353,7 +353,7 @@ fn play(world: &World, story: &Story, memory: bool) -> TestCaseResult {
             // Under new ticks, the packed layout first forgets what has left by the old ones; the
             // sorted set does not know by which a score was made. So all is written under the old
             // ones, and read under the new ones, at the instant of the change.
-            world.refund(&before, nobodys(now_us));
+            world.refund(&before, never_spent(now_us));
             agreed(world.peek(&everybody))?;
         }
         match step.call {
@@ -404,7 +404,7 @@ fn play(world: &World, story: &Story, memory: bool) -> TestCaseResult {
 }
 
 /// What nobody has spent: a refund of it changes nothing, but writes.
-fn nobodys(now_us: u64) -> Spent {
+fn never_spent(now_us: u64) -> Spent {
     Spent::At(Timestamp::from_nanos((now_us + 10 * HOUR_US) * 1000))
 }
 

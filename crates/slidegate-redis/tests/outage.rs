@@ -182,7 +182,7 @@ async fn a_refund_finds_what_was_spent_without_redis() {
     assert_eq!(remaining(&store, payer.charge()).await, 4);
     world.server.restart();
     until("it closes", || store.stats().breaker == BreakerState::Closed).await;
-    assert_eq!(remaining(&store, payer.charge()).await, 4, "and Redis is not told of it");
+    assert_eq!(remaining(&store, payer.charge()).await, 4, "and it is not replayed to Redis");
 }
 
 #[tokio::test]
@@ -247,7 +247,7 @@ async fn after_a_reset_elsewhere_redis_learns_what_was_admitted_without_it_since
     store.forget(&other.charge().into(), SECOND);
     assert_eq!(store.stats().unmerged, 1, "the other has spent nothing since");
     world.server.restart();
-    until("Redis is told", || store.stats().unmerged == 0).await;
+    until("the replay", || store.stats().unmerged == 0).await;
     until("it decides", || store.stats().breaker == BreakerState::Closed).await;
     assert_eq!(remaining(&world.redis(), payer.charge()).await, 4);
     assert_eq!(remaining(&world.redis(), other.charge()).await, 5);
@@ -278,8 +278,8 @@ async fn costs_and_several_charges_in(world: World) {
     assert_eq!(left, [4, 2], "all or nothing here, too");
     world.server.restart();
     until("it closes", || store.stats().breaker == BreakerState::Closed).await;
-    let told = world.redis().peek(&both).await.unwrap();
-    let left: Vec<u32> = told.standings.iter().map(|standing| standing.remaining()).collect();
+    let receipt = world.redis().peek(&both).await.unwrap();
+    let left: Vec<u32> = receipt.standings.iter().map(|standing| standing.remaining()).collect();
     assert_eq!(left, [4, 2]);
 }
 
@@ -324,7 +324,7 @@ fn a_store_outlives_the_runtime_that_it_was_first_used_on() {
 }
 
 #[tokio::test]
-async fn one_bad_key_is_nobody_elses_trouble() {
+async fn one_bad_key_does_not_affect_other_keys() {
     let world = World::new();
     let store = world.store();
     let (bad, good) =
@@ -352,21 +352,21 @@ async fn a_key_that_is_not_a_ledger_is_reported_until_none_was_seen_for_a_minute
     for _ in 0..5 {
         assert!(spend(&store, payer.charge()).await.degraded);
     }
-    let told = || {
+    let totals = || {
         let stats = store.stats();
         assert_eq!((stats.breaker, stats.opened), (BreakerState::Closed, 0), "Redis is well");
         let [error] = &stats.key_errors[..] else { panic!("{:?}", stats.key_errors) };
         assert_eq!((&*error.policy, error.reason), ("api", KeyErrorReason::WrongType));
         (error.count, error.recent)
     };
-    assert_eq!(told(), (5, true), "one for each request, whatever becomes of replays");
+    assert_eq!(totals(), (5, true), "one for each request, whatever becomes of replays");
     world.advance(59 * SECOND);
-    assert_eq!(told(), (5, true));
+    assert_eq!(totals(), (5, true));
     world.advance(SECOND);
-    assert_eq!(told(), (5, false));
+    assert_eq!(totals(), (5, false));
     until("what has left its window is dropped", || store.stats().unmerged == 0).await;
     assert_eq!((store.stats().merged_units, store.stats().unrecorded), (0, 0));
     world.server.command(&["DEL", key]).integer();
     assert!(!spend(&store, payer.charge()).await.degraded);
-    assert_eq!(told(), (5, false));
+    assert_eq!(totals(), (5, false));
 }

@@ -16,7 +16,7 @@ fn current_thread() -> Runtime {
 }
 
 #[test]
-fn a_runtime_that_is_busy_delays_nobody_elses_decisions() {
+fn a_busy_runtime_does_not_delay_decisions_of_other_runtimes() {
     let server = RedisServer::start();
     let io = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let deadline = Duration::from_secs(5);

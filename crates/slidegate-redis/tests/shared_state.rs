@@ -322,7 +322,7 @@ async fn a_key_that_is_no_map_is_an_error_and_stays_as_it_is() {
 }
 
 #[tokio::test]
-async fn a_hash_that_somebody_else_wrote_does_no_harm() {
+async fn a_hash_written_by_another_program_does_no_harm() {
     let server = RedisServer::start();
     server.command(&["HSET", ENTRIES, "", "what is this", "theirs", "no entry", "b", "12"]);
     let map = shared_state(server.url());
@@ -515,7 +515,7 @@ async fn a_log_that_was_lost_is_read_from_the_beginning() {
     let lost = read(&log, &seen).await;
     assert_eq!((said(&lost), lost.restarted), (vec![], true));
     let next = read(&log, &lost.cursor).await;
-    assert!(!next.restarted, "it is told once");
+    assert!(!next.restarted, "it is reported once");
     append(&log, &[("c", HOUR)]).await;
     assert_eq!(said(&read(&log, &lost.cursor).await), ["c"]);
 

@@ -116,9 +116,9 @@ fn a_url_can_have_a_password_or_a_user_with_one() {
             counts(&store).await;
             // What may not be done is said, with what to allow.
             server.command(&["ACL", "SETUSER", "limiter", "-time"]).expect_ok();
-            let told = fails(&store).await;
-            let is_named = told.contains("no permissions to run the 'time' command");
-            assert!(is_named || told.contains("can't run this command"), "{told}");
+            let error = fails(&store).await;
+            let is_named = error.contains("no permissions to run the 'time' command");
+            assert!(is_named || error.contains("can't run this command"), "{error}");
             server.command(&["ACL", "SETUSER", "limiter", "-evalsha"]).expect_ok();
             assert!(
                 fails(&store)
@@ -195,8 +195,8 @@ async fn tells_who_is_not_trusted(url: &str, certificates: &Certificates) {
         (authority(certificates), "CertificateRequired"),
         (mutual(certificates, &other), "UnknownCA"),
     ] {
-        let told = fails(&builder(url).tls(tls).build().unwrap()).await;
-        assert!(told.contains(reason), "{reason}: {told}");
+        let error = fails(&builder(url).tls(tls).build().unwrap()).await;
+        assert!(error.contains(reason), "{reason}: {error}");
     }
 }
 

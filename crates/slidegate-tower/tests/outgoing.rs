@@ -220,7 +220,7 @@ async fn a_call_that_waits_for_one_account_does_not_delay_another() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_lacks_units_of_its_own_does_not_delay_the_others() {
+async fn a_call_whose_user_has_no_units_does_not_delay_calls_of_others() {
     let clock = PausedClock::new();
     let third = Third::new(clock);
     let queue = OutgoingQueue::new(gate_of(clock, vendor_and_users())).wait_up_to(10 * SECOND);
@@ -242,7 +242,7 @@ async fn a_call_that_lacks_units_of_its_own_does_not_delay_the_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_at_the_head_of_the_queue_that_lacks_units_of_its_own_steps_aside() {
+async fn a_call_at_the_head_of_the_queue_whose_user_has_no_units_lets_others_pass() {
     let clock = PausedClock::new();
     let third = Third::new(clock);
     let queue = OutgoingQueue::new(gate_of(clock, vendor_and_users()));

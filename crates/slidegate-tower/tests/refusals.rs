@@ -350,7 +350,7 @@ fn a_function_makes_the_response() {
 }
 
 #[test]
-fn a_policy_can_have_a_refusal_of_its_own() {
+fn a_policy_can_have_its_own_refusal() {
     let flood = || Policy::new("flood").quota(Quota::per_second(1)).scope(Scope::Local);
     let api = || Policy::new("api").quota(Quota::per_minute(1));
     let responder = Responder::new().refusal_for("flood", Refusal::bare());
@@ -489,7 +489,7 @@ fn a_cached_refusal_equals_a_new_one() {
         ]
     };
     let old = kinds();
-    let mut told = 0;
+    let mut refusals = 0;
     for _ in 0..600 {
         clock.advance(Duration::from_millis(730));
         for outcome in gates.iter().map(decide) {
@@ -498,11 +498,11 @@ fn a_cached_refusal_equals_a_new_one() {
                 let Some((old, new)) = ask(old).zip(ask(&new)) else { continue };
                 assert_eq!((old.status(), old.headers()), (new.status(), new.headers()));
                 assert_eq!(old.body(), new.body());
-                told += 1;
+                refusals += 1;
             }
         }
     }
-    assert!(told > 20_000, "{told}");
+    assert!(refusals > 20_000, "{refusals}");
 }
 
 #[test]

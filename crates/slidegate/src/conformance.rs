@@ -69,7 +69,7 @@ pub async fn run(harness: &impl Harness) {
     all_charges_or_none(harness).await;
     denied_leaves_nothing(harness).await;
     counted_denials_keep_out(harness).await;
-    counted_denials_are_recorded_whoever_denied(harness).await;
+    counted_denials_are_recorded_whichever_charge_denied(harness).await;
     counted_denials_violate_only_what_had_no_room(harness).await;
     retry_after_is_true(harness).await;
     shadow_never_denies(harness).await;
@@ -280,7 +280,7 @@ async fn counted_denials_keep_out(harness: &impl Harness) {
     for _ in 0..100 {
         harness.advance(SECOND).await;
         let denied = spend(&store, counted).await;
-        assert!(!denied.spent, "whoever keeps hammering stays out");
+        assert!(!denied.spent, "a client that keeps sending stays denied");
         assert_eq!(remaining(&denied), [0]);
     }
     let last = spend(&store, counted).await;
@@ -289,7 +289,7 @@ async fn counted_denials_keep_out(harness: &impl Harness) {
     assert!(spend(&store, counted).await.spent, "and is let in after keeping quiet");
 }
 
-async fn counted_denials_are_recorded_whoever_denied(harness: &impl Harness) {
+async fn counted_denials_are_recorded_whichever_charge_denied(harness: &impl Harness) {
     let store = harness.store().await;
     let counting = Payer::new("counting", &[Quota::per_minute(10)]);
     let narrow = Payer::new("narrow", &[Quota::per_minute(1)]);
@@ -533,7 +533,7 @@ async fn clock_stepping_back_does_no_harm(harness: &impl Harness) {
     harness.step_back(1800 * SECOND).await;
     assert_eq!(admitted(&store, payer.charge(), 5).await, 0, "nothing is admitted twice");
     let denied = peek(&store, payer.charge()).await;
-    assert!(denied.standings[0].retry_after() <= MINUTE, "and nobody waits for the clock");
+    assert!(denied.standings[0].retry_after() <= MINUTE, "and no request waits for the clock");
     harness.advance(MINUTE).await;
     assert_eq!(admitted(&store, payer.charge(), 5).await, 3);
 }

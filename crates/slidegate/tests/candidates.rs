@@ -32,13 +32,13 @@ fn gate(clock: &ManualClock, policy: Policy) -> Gate {
 
 /// The quota, what is left of it, and whether the request did not fit.
 fn candidate(decision: &Decision) -> Vec<(String, u32, bool)> {
-    let told = |standing: &CandidateStanding| {
+    let parts = |standing: &CandidateStanding| {
         (standing.quota.to_string(), standing.remaining, standing.violated)
     };
-    decision.policies()[0].candidate.iter().map(told).collect()
+    decision.policies()[0].candidate.iter().map(parts).collect()
 }
 
-fn told(quota: &str, remaining: u32, violated: bool) -> (String, u32, bool) {
+fn parts_of(quota: &str, remaining: u32, violated: bool) -> (String, u32, bool) {
     (quota.to_owned(), remaining, violated)
 }
 
@@ -49,26 +49,26 @@ fn a_candidate_reports_what_it_would_deny_and_denies_nothing() {
     let gate = gate(&clock, policy);
     for (minute, hour) in [((1, false), (2, false)), ((0, false), (1, false))] {
         let decision = gate.decide_now(&client()).unwrap();
-        let expected = [told("2/min", minute.0, minute.1), told("3/h", hour.0, hour.1)];
+        let expected = [parts_of("2/min", minute.0, minute.1), parts_of("3/h", hour.0, hour.1)];
         assert_eq!(candidate(&decision), expected);
         assert!(!decision.policies()[0].is_denied_by_candidate());
     }
     let decision = gate.decide_now(&client()).unwrap();
     assert!(decision.is_allowed() && decision.policies()[0].is_denied_by_candidate());
-    assert_eq!(candidate(&decision), [told("2/min", 0, true), told("3/h", 0, false)]);
+    assert_eq!(candidate(&decision), [parts_of("2/min", 0, true), parts_of("3/h", 0, false)]);
     let standings = &decision.policies()[0].standings;
-    assert_eq!(standings.len(), 1, "clients are told of the quotas in force alone");
+    assert_eq!(standings.len(), 1, "the standings are those of the quotas in force");
     assert_eq!((standings[0].quota(), standings[0].remaining()), (Quota::per_minute(4), 1));
 
     assert!(gate.decide_now(&client()).unwrap().is_allowed());
     let denied = gate.decide_now(&client()).unwrap();
     assert!(!denied.is_allowed());
-    assert_eq!(candidate(&denied), [told("2/min", 0, true), told("3/h", 0, true)]);
+    assert_eq!(candidate(&denied), [parts_of("2/min", 0, true), parts_of("3/h", 0, true)]);
     assert!(!denied.policies()[0].is_denied_by_candidate(), "the policy has denied it already");
 
     clock.advance(SECOND * 61);
     let decision = gate.decide_now(&client()).unwrap();
-    assert_eq!(candidate(&decision), [told("2/min", 1, false), told("3/h", 0, true)]);
+    assert_eq!(candidate(&decision), [parts_of("2/min", 1, false), parts_of("3/h", 0, true)]);
 }
 
 #[test]
@@ -76,8 +76,8 @@ fn each_plan_is_compared_by_the_ledgers_that_it_has() {
     let clock = ManualClock::default();
     let gate = gate(&clock, Policy::new("api").plans("free").candidate("1/h"));
     let of = |plan: &str| candidate(&gate.decide_now(&client().plan(plan)).unwrap());
-    assert_eq!(of("free"), [told("1/h", 0, false)]);
-    assert_eq!(of("pro"), [told("1/h", 0, true)], "the hour's ledger is the same account's");
+    assert_eq!(of("free"), [parts_of("1/h", 0, false)]);
+    assert_eq!(of("pro"), [parts_of("1/h", 0, true)], "the hour's ledger is the same account's");
     assert_eq!(of("free").len(), 1);
 }
 
@@ -88,10 +88,10 @@ fn peeking_counts_nothing_and_a_refund_takes_all_windows_back() {
     let decision = gate.decide_now(&client()).unwrap();
     for _ in 0..2 {
         let peeked = gate.peek_now(&client()).unwrap();
-        assert_eq!(candidate(&peeked), [told("1/h", 0, true)], "one more would not fit");
+        assert_eq!(candidate(&peeked), [parts_of("1/h", 0, true)], "one more would not fit");
     }
     now(gate.refund(&decision)).unwrap();
-    assert_eq!(candidate(&gate.peek_now(&client()).unwrap()), [told("1/h", 1, false)]);
+    assert_eq!(candidate(&gate.peek_now(&client()).unwrap()), [parts_of("1/h", 1, false)]);
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn an_operator_sees_a_candidate_and_resets_and_grants_apply_to_it() {
     };
     gate.admin().replace_overrides(Overrides::new([grant]).unwrap());
     let decision = gate.decide_now(&client()).unwrap();
-    assert_eq!(candidate(&decision), [told("2/min", 1, false), told("3/h", 2, false)]);
+    assert_eq!(candidate(&decision), [parts_of("2/min", 1, false), parts_of("3/h", 2, false)]);
 }
 
 #[test]

@@ -807,7 +807,7 @@ proptest! {
     }
 
     #[test]
-    fn a_clock_that_steps_back_keeps_nobody_out_for_longer_than_a_window(
+    fn a_clock_that_steps_back_denies_for_no_longer_than_a_window(
         story in plain_story(spends()),
         shifts in prop::collection::vec(shift(), 300),
     ) {
@@ -825,7 +825,7 @@ proptest! {
         let limits = || charges.iter().flat_map(|charge| &charge.limits);
         let longest_ns = limits().map(|limit| limit.window_ns() + limit.tick_ns()).max();
         let longest_ns = longest_ns.expect("a window");
-        prop_assert!(wait_ns <= longest_ns, "told to wait for {} ns", wait_ns);
+        prop_assert!(wait_ns <= longest_ns, "must wait for {} ns", wait_ns);
         subject.set_ns(answer.at_ns + longest_ns);
         prop_assert!(subject.spend(&charges).spent, "still out");
     }

@@ -382,7 +382,7 @@ fn an_account_is_untouched_until_something_is_spent_or_it_is_banned() {
     assert!(matches!(unknown, Err(AccountError::UnknownPolicy(_))));
     let down =
         Gate::new(policies([Policy::new("api").quota(Quota::per_minute(1))]), Down::default());
-    assert!(now(down.admin().is_untouched(&account("api"))).is_err(), "it cannot be told");
+    assert!(now(down.admin().is_untouched(&account("api"))).is_err(), "it is unknown");
 }
 
 #[test]
@@ -510,7 +510,7 @@ fn identities_of_one_policy_do_not_share() {
 }
 
 #[test]
-fn a_shadow_policy_refuses_nobody_when_the_store_fails() {
+fn a_shadow_policy_refuses_no_request_when_the_store_fails() {
     let shadow = Policy::new("watched").quota(Quota::per_minute(1)).shadow();
     let list = [shadow.on_store_error(OnStoreError::Deny)];
     let gate = Gate::new(policies(list), Down::default());

@@ -248,7 +248,7 @@ fn a_peek_after_a_step_back_ends_a_remembered_denial() {
 }
 
 #[test]
-fn a_step_back_holds_nobody_longer_than_a_window_from_the_first_call_after_it() {
+fn a_step_back_denies_for_no_longer_than_a_window_from_the_first_call_after_it() {
     let clock = ManualClock::default();
     let start = clock.now();
     let store = store(&clock, 100);

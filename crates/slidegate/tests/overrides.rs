@@ -271,7 +271,7 @@ fn what_cannot_be_found_in_requests_holds_where_policies_count_by_it() {
 }
 
 #[test]
-fn a_header_sent_twice_gets_nobody_off_a_ban_or_into_an_exemption() {
+fn a_header_sent_twice_neither_evades_a_ban_nor_gains_an_exemption() {
     let stage = Stage::new([Policy::new("api").quota(Quota::per_minute(1))]);
     let mut headers = HeaderMap::new();
     headers.append("x-api-key", "k-1".parse().unwrap());

@@ -155,7 +155,7 @@ fn a_trusted_peers_user_header_names_the_user_unless_the_application_does() {
 }
 
 #[test]
-fn a_user_header_that_is_no_text_is_a_user_of_its_own() {
+fn a_user_header_that_is_no_text_is_a_separate_user() {
     let gate = gate(by_user_header());
     let identity = |value: &[u8]| {
         let mut headers = HeaderMap::new();
@@ -169,7 +169,7 @@ fn a_user_header_that_is_no_text_is_a_user_of_its_own() {
 }
 
 #[test]
-fn a_repeated_user_header_is_refused_and_gets_nobody_off_a_list() {
+fn a_repeated_user_header_is_refused_and_does_not_evade_a_list() {
     let gate = gate(
         by_user_header()
             .blocked(AccessList::new().user("mallory"))
@@ -221,7 +221,7 @@ fn a_cookie_in_several_lines_is_one_identity() {
 }
 
 #[test]
-fn splitting_a_cookie_gets_nobody_off_a_list() {
+fn splitting_a_cookie_does_not_evade_a_list() {
     let blocked = AccessList::new().header(COOKIE, "a=1; b=2");
     let policies = Policies::builder().blocked(blocked.clone()).build().unwrap();
     let listed = Policies::builder().exempt(blocked).build().unwrap();
@@ -373,7 +373,7 @@ fn exempt_requests_are_charged_nothing_and_blocked_ones_never_pass() {
 }
 
 #[test]
-fn a_policy_has_exemptions_of_its_own() {
+fn a_policy_has_its_own_exemptions() {
     let gate = gate(
         Policies::builder()
             .policy(
@@ -554,7 +554,7 @@ fn a_cost_must_fit_every_plan() {
 }
 
 #[test]
-fn nobody_gets_off_the_blocked_list_or_onto_the_exempt_one_with_a_second_header() {
+fn a_second_header_neither_evades_the_blocked_list_nor_gains_an_exemption() {
     let gate = gate(
         Policies::builder()
             .policy(Policy::new("api").quota(Quota::per_minute(1)))
@@ -628,7 +628,7 @@ fn request_with_key<'a>(headers: &'a HeaderMap) -> Facts<'a> {
 }
 
 #[test]
-fn a_key_that_nobody_has_issued_is_no_identity() {
+fn a_key_that_is_not_listed_is_no_identity() {
     let named: HeaderName = "x-api-key".parse().unwrap();
     for key_source in [Source::ApiKey, Source::Header(named)] {
         let gate = gate(with_a_key(&[key_source, Source::ip()]));
@@ -660,7 +660,7 @@ fn without_another_source_unknown_keys_share_the_anonymous_account() {
 }
 
 #[test]
-fn unknown_keys_can_have_accounts_of_their_own() {
+fn each_unknown_key_can_have_its_own_account() {
     let invented = headers(&[("x-api-key", "invented")]);
     let own = Identity::api_key(b"invented").to_string();
     let sources = [Source::ApiKey, Source::ip()];
@@ -786,7 +786,7 @@ fn an_identity_that_the_application_names_stands_in_for_a_header() {
 }
 
 #[test]
-fn an_application_can_count_by_kinds_of_its_own_beside_the_user() {
+fn an_application_can_count_by_its_own_kinds_beside_the_user() {
     let policies = Policies::builder()
         .policy(Policy::new("tenant").identity(Source::named("tenant")).quota("3/min"))
         .policy(Policy::new("user").identity([Source::User, Source::ip()]).quota("2/min"));

@@ -195,7 +195,7 @@ fn requests_in_the_same_instant_and_in_the_same_millisecond_all_count() {
 }
 
 #[test]
-fn logins_and_password_resets_have_limits_of_their_own() {
+fn logins_and_password_resets_have_separate_limits() {
     let stage = Stage::new(
         Policies::builder()
             .policy(Policy::new("login").method(POST.clone()).path("/login").quota(quota("5/60s")))

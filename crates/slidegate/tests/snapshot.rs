@@ -41,7 +41,7 @@ fn busy(clock: &ManualClock) -> (MemoryStore, Payer, Payer) {
 }
 
 #[test]
-fn what_was_spent_is_remembered_and_ages_while_nobody_runs() {
+fn what_was_spent_is_remembered_and_ages_while_no_process_runs() {
     let clock = ManualClock::default();
     let (before, ann, bob) = busy(&clock);
     let bytes = saved(&before);

@@ -53,7 +53,7 @@ async fn a_customer_gets_what_the_plan_says() {
 }
 
 #[tokio::test]
-async fn who_ran_out_is_told_where_to_get_more() {
+async fn a_refusal_names_where_to_get_more() {
     let server = Server::start().await;
     for i in 1..=60 {
         assert_eq!(server.reports("key-of-ann").await.status(), StatusCode::OK, "request {i}");
@@ -73,7 +73,7 @@ async fn who_ran_out_is_told_where_to_get_more() {
 }
 
 #[tokio::test]
-async fn nobody_is_served_without_a_key() {
+async fn requests_without_a_key_are_refused() {
     let server = Server::start().await;
     for _ in 0..100 {
         assert_eq!(server.reports("key-of-nobody").await.status(), StatusCode::UNAUTHORIZED);

@@ -135,12 +135,12 @@ fn one_account_that_cannot_be_counted_does_not_keep_others_from_redis() {
             assert!(store.spend(&bad.charge().into()).await.unwrap().degraded);
         }
         until("others are counted", || store.stats().breaker == BreakerState::Closed).await;
-        let told = tokio::time::timeout(Duration::from_secs(5), async {
+        let counted = tokio::time::timeout(Duration::from_secs(5), async {
             while store.spend(&good.charge().into()).await.unwrap().degraded {
                 sleep(Duration::from_millis(20)).await;
             }
         });
-        told.await.expect("Redis counts the good one");
+        counted.await.expect("Redis counts the good one");
     });
 }
 

@@ -43,16 +43,16 @@ async fn is_counted_but_for_the_lag(story: &Story, url: &str, killed_us: u64) {
 }
 
 /// A primary was lost at one moment, and its successor was told everything by another.
-async fn survived_a_failover(story: &Story, url: &str, lost_us: u64, told: Timestamp) {
+async fn survived_a_failover(story: &Story, url: &str, lost_us: u64, replayed: Timestamp) {
     story.is_calm();
     for account in [LOCAL, CROWDED, ALLOW] {
         is_exact_but_for_the_lag(story, account, lost_us);
     }
     let lag_us = u64::try_from(LAG.as_micros()).unwrap();
     for account in [LOCAL, CROWDED] {
-        story.redis_was_told_by(account, told, STORES);
+        story.redis_counts_the_outage_after(account, replayed, STORES);
         let lost = story.counted_between(account, lost_us - lag_us..=lost_us);
-        story.redis_was_told_before_it_was_asked(account, lost);
+        story.redis_counts_the_outage_of_each_store(account, lost);
     }
     is_counted_but_for_the_lag(story, url, lost_us).await;
 }
@@ -68,7 +68,7 @@ fn sentinels_choose_another_primary() {
         let old = sentinels.kill_primary();
         let killed_us = crowd.now().as_nanos() / 1000;
         sentinels.wait_for_failover();
-        let told = crowd.heal().await;
+        let replayed = crowd.heal().await;
         let healed = Instant::now();
         sleep(Duration::from_millis(1500)).await;
         // It comes back as a replica, and nobody counts on it.
@@ -76,7 +76,7 @@ fn sentinels_choose_another_primary() {
         sleep(Duration::from_millis(1500)).await;
         let story = crowd.stop().await;
         story.is_well_after(healed);
-        survived_a_failover(&story, &url, killed_us, told).await;
+        survived_a_failover(&story, &url, killed_us, replayed).await;
     });
 }
 
@@ -94,14 +94,14 @@ fn sentinels_replace_a_silent_primary() {
         old.pause();
         let silent_us = crowd.now().as_nanos() / 1000;
         sentinels.wait_for_failover();
-        let told = crowd.heal().await;
+        let replayed = crowd.heal().await;
         let healed = Instant::now();
         sleep(Duration::from_millis(1000)).await;
         old.resume();
         sleep(Duration::from_millis(2000)).await;
         let story = crowd.stop().await;
         story.is_well_after(healed);
-        survived_a_failover(&story, &url, silent_us, told).await;
+        survived_a_failover(&story, &url, silent_us, replayed).await;
     });
 }
 
@@ -141,14 +141,14 @@ fn a_cluster_moves_a_slot_and_loses_a_node() {
         let old = cluster.kill_primary_of(moving);
         let killed_us = crowd.now().as_nanos() / 1000;
         cluster.wait_for_failover(moving);
-        let told = crowd.heal().await;
+        let replayed = crowd.heal().await;
         let healed = Instant::now();
         sleep(Duration::from_millis(1500)).await;
         old.restart();
         sleep(Duration::from_millis(1500)).await;
         let story = crowd.stop().await;
         story.is_well_after(healed);
-        survived_a_failover(&story, &url, killed_us, told).await;
+        survived_a_failover(&story, &url, killed_us, replayed).await;
     });
 }
 
@@ -171,7 +171,7 @@ fn a_cluster_moves_slots_to_and_fro() {
                 sleep(Duration::from_millis(60)).await;
             }
         }
-        let told = crowd.heal().await;
+        let replayed = crowd.heal().await;
         let healed = Instant::now();
         sleep(Duration::from_millis(2300)).await;
         let story = crowd.stop().await;
@@ -181,8 +181,8 @@ fn a_cluster_moves_slots_to_and_fro() {
             story.redis_is_exact(account);
         }
         for account in [LOCAL, CROWDED] {
-            story.redis_was_told_by(account, told, 0);
-            story.redis_was_told_before_it_was_asked(account, 0);
+            story.redis_counts_the_outage_after(account, replayed, 0);
+            story.redis_counts_the_outage_of_each_store(account, 0);
         }
         story.redis_knows(&url, COUNTED, 0..=0).await;
         story.redis_knows(&url, STRICT, 0..=0).await;
@@ -205,7 +205,7 @@ fn a_whole_cluster_is_killed_and_restarted() {
         let to = Instant::now();
         cluster.nodes().iter().for_each(RedisServer::restart);
         cluster.wait_until_ok();
-        let told = crowd.heal().await;
+        let replayed = crowd.heal().await;
         let healed = Instant::now();
         sleep(Duration::from_millis(2300)).await;
         let story = crowd.stop().await;
@@ -216,8 +216,8 @@ fn a_whole_cluster_is_killed_and_restarted() {
             story.redis_is_exact(account);
         }
         for account in [LOCAL, CROWDED] {
-            story.redis_was_told_by(account, told, 0);
-            story.redis_was_told_before_it_was_asked(account, 0);
+            story.redis_counts_the_outage_after(account, replayed, 0);
+            story.redis_counts_the_outage_of_each_store(account, 0);
         }
         story.redis_knows(&url, COUNTED, 0..=UNDER_WAY).await;
         story.redis_knows(&url, STRICT, 0..=UNDER_WAY).await;

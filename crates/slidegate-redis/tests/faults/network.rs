@@ -23,7 +23,7 @@ fn decisions_survive_a_blackholed_address() {
         sleep(Duration::from_millis(2500)).await;
         let to = Instant::now();
         network.pass();
-        let told = crowd.heal().await;
+        let replayed = crowd.heal().await;
         let healed = Instant::now();
         sleep(Duration::from_millis(2300)).await;
         let story = crowd.stop().await;
@@ -34,7 +34,7 @@ fn decisions_survive_a_blackholed_address() {
             story.redis_is_exact(account);
         }
         for account in [LOCAL, CROWDED] {
-            story.redis_was_told_by(account, told, 0);
+            story.redis_counts_the_outage_after(account, replayed, 0);
         }
         // An answer that was swallowed cannot be taken back: counted and decided otherwise.
         story.redis_knows(&server.url(), COUNTED, 0..=UNDER_WAY).await;
@@ -54,7 +54,7 @@ fn decisions_survive_an_address_blackholed_from_the_start() {
         sleep(Duration::from_millis(1500)).await;
         let to = Instant::now();
         network.pass();
-        let told = crowd.heal().await;
+        let replayed = crowd.heal().await;
         let healed = Instant::now();
         sleep(Duration::from_millis(2300)).await;
         let story = crowd.stop().await;
@@ -63,7 +63,7 @@ fn decisions_survive_an_address_blackholed_from_the_start() {
         story.is_well_after(healed);
         for account in [LOCAL, CROWDED] {
             story.redis_is_exact(account);
-            story.redis_was_told_by(account, told, 0);
+            story.redis_counts_the_outage_after(account, replayed, 0);
         }
         story.redis_knows(&server.url(), COUNTED, 0..=0).await;
         story.redis_knows(&server.url(), STRICT, 0..=0).await;
@@ -83,7 +83,7 @@ fn decisions_survive_resets_in_the_middle_of_a_reply() {
             network.cut_next_reply(usize::try_from(bytes).unwrap());
             sleep(Duration::from_millis(250)).await;
         }
-        let told = crowd.heal().await;
+        let replayed = crowd.heal().await;
         let healed = Instant::now();
         sleep(Duration::from_millis(2300)).await;
         let story = crowd.stop().await;
@@ -93,7 +93,7 @@ fn decisions_survive_resets_in_the_middle_of_a_reply() {
             story.redis_is_exact(account);
         }
         for account in [LOCAL, CROWDED] {
-            story.redis_was_told_by(account, told, 0);
+            story.redis_counts_the_outage_after(account, replayed, 0);
         }
         let broken: u64 = story.stores.iter().map(|store| store.stats().errors).sum();
         assert!(broken >= 4, "connections broke");

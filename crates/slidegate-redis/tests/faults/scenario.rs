@@ -165,15 +165,20 @@ impl Story {
     /// Once Redis had been told, it counted all that was admitted without it: whatever it admits
     /// then fits the window, those of the outage included, but for `lost` of each task that a
     /// server's end took with it.
-    pub(crate) fn redis_was_told_by(&self, account: usize, told: Timestamp, lost: usize) {
+    pub(crate) fn redis_counts_the_outage_after(
+        &self,
+        account: usize,
+        replayed: Timestamp,
+        lost: usize,
+    ) {
         let (units, window_us) = self.quota(account);
-        let told_us = told.as_nanos() / 1000;
+        let replayed_us = replayed.as_nanos() / 1000;
         let known: Vec<Admission> = self
             .admissions(account)
             .into_iter()
-            .filter(|it| !it.degraded || it.at_us <= told_us)
+            .filter(|it| !it.degraded || it.at_us <= replayed_us)
             .collect();
-        for (place, it) in known.iter().enumerate().filter(|(_, it)| it.at_us > told_us) {
+        for (place, it) in known.iter().enumerate().filter(|(_, it)| it.at_us > replayed_us) {
             let before = known[..=place].iter().rev();
             let in_window = before.take_while(|other| it.at_us - other.at_us < window_us).count();
             let most = units + lost * self.accounts[account].tasks;
@@ -191,7 +196,7 @@ impl Story {
 
     /// Whatever Redis admits fits the window of the store that asked, all that the store admitted
     /// without Redis included: Redis was told before it was asked. The servers may have lost some.
-    pub(crate) fn redis_was_told_before_it_was_asked(&self, account: usize, lost: usize) {
+    pub(crate) fn redis_counts_the_outage_of_each_store(&self, account: usize, lost: usize) {
         self.fits_the_window_of_each_store(account, lost, |it| !it.degraded);
     }
 

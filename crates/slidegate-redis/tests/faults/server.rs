@@ -26,7 +26,7 @@ async fn goes_through(url: &str, breaks: impl FnOnce(), mends: impl FnOnce()) ->
     sleep(OUTAGE).await;
     let to = Instant::now();
     mends();
-    let told = crowd.heal().await;
+    let replayed = crowd.heal().await;
     let healed = Instant::now();
     sleep(AFTER).await;
     let story = crowd.stop().await;
@@ -37,7 +37,7 @@ async fn goes_through(url: &str, breaks: impl FnOnce(), mends: impl FnOnce()) ->
         story.redis_is_exact(account);
     }
     for account in [LOCAL, CROWDED] {
-        story.redis_was_told_by(account, told, 0);
+        story.redis_counts_the_outage_after(account, replayed, 0);
     }
     story
 }
@@ -67,7 +67,7 @@ fn decisions_survive_a_restart_without_data() {
         sleep(OUTAGE).await;
         let to = Instant::now();
         server.restart();
-        let told = crowd.heal().await;
+        let replayed = crowd.heal().await;
         let healed = Instant::now();
         sleep(AFTER).await;
         let story = crowd.stop().await;
@@ -84,7 +84,7 @@ fn decisions_survive_a_restart_without_data() {
             );
         }
         for account in [LOCAL, CROWDED] {
-            story.redis_was_told_by(account, told, STORES);
+            story.redis_counts_the_outage_after(account, replayed, STORES);
         }
         let signed = |count: usize| i64::try_from(count).unwrap();
         for account in [COUNTED, STRICT] {

@@ -60,8 +60,8 @@ impl Read {
     }
 }
 
-/// A gate on a clock of its own, and who watches it.
-struct Scene {
+/// A gate with a manual clock, and its observer.
+struct Fixture {
     gate: Arc<Gate<AnyStore>>,
     observer: Observer,
     clock: ManualClock,
@@ -69,7 +69,7 @@ struct Scene {
 
 const LOG: LogConfig = LogConfig { format: LogFormat::Auto, level: String::new(), access: true };
 
-impl Scene {
+impl Fixture {
     fn new(policies: Policies) -> Self {
         let clock = ManualClock::default();
         let store = || MemoryStore::builder().capacity(1000).clock(clock.clone()).build();
@@ -134,13 +134,13 @@ fn three_policies() -> Policies {
 
 #[test]
 fn known_traffic_is_counted_as_it_was() {
-    let scene = Scene::new(three_policies());
-    (0..5).for_each(|_| drop(scene.ask("/login", 1)));
-    (0..3).for_each(|_| drop(scene.ask("/other", 1)));
-    drop(scene.ask("/blocked", 1));
-    scene.answer("/login", StatusCode::SERVICE_UNAVAILABLE, None);
-    scene.answer("/exempt", StatusCode::NO_CONTENT, None);
-    let read = Read::of(&scene.observer);
+    let fixture = Fixture::new(three_policies());
+    (0..5).for_each(|_| drop(fixture.ask("/login", 1)));
+    (0..3).for_each(|_| drop(fixture.ask("/other", 1)));
+    drop(fixture.ask("/blocked", 1));
+    fixture.answer("/login", StatusCode::SERVICE_UNAVAILABLE, None);
+    fixture.answer("/exempt", StatusCode::NO_CONTENT, None);
+    let read = Read::of(&fixture.observer);
     let gateway = |verdict| {
         read.value("slidegate_requests", &[("listener", "gateway"), ("verdict", verdict)])
     };
@@ -169,15 +169,15 @@ fn known_traffic_is_counted_as_it_was() {
 
 #[test]
 fn names_are_as_promised_and_everything_says_what_it_is() {
-    let scene = Scene::new(three_policies());
-    drop(scene.ask("/login", 1));
+    let fixture = Fixture::new(three_policies());
+    drop(fixture.ask("/login", 1));
     let connections = Arc::new(ConnectionTable::new(&Bounds::default()));
     connections.counts().open.store(5, Ordering::Relaxed);
-    scene.observer.connections(ListenerKind::Gateway, connections);
-    scene.answer_for("/", StatusCode::BAD_GATEWAY, None, UpstreamOutcome::Answered);
+    fixture.observer.connections(ListenerKind::Gateway, connections);
+    fixture.answer_for("/", StatusCode::BAD_GATEWAY, None, UpstreamOutcome::Answered);
     let failed = UpstreamOutcome::Failed(UpstreamError::Timeout);
-    scene.answer_for("/", StatusCode::GATEWAY_TIMEOUT, None, failed);
-    let page = scene.observer.metrics(MetricsFormat::OpenMetrics).unwrap();
+    fixture.answer_for("/", StatusCode::GATEWAY_TIMEOUT, None, failed);
+    let page = fixture.observer.metrics(MetricsFormat::OpenMetrics).unwrap();
     for sample in [
         "rate_limit_exceeded_total{policy=\"login\"} 0",
         "rate_limit_remaining{policy=\"login\"} 1.0",
@@ -196,7 +196,7 @@ fn names_are_as_promised_and_everything_says_what_it_is() {
     ] {
         assert!(page.lines().any(|line| line == sample), "{sample} is not in\n{page}");
     }
-    let read = Read::of(&scene.observer);
+    let read = Read::of(&fixture.observer);
     for (name, family) in &read.0.families {
         assert!(family.help.ends_with('.') && family.help.len() > 10, "{name}: {}", family.help);
         assert_ne!(family.family_type, OpenMetricsType::Unknown, "{name}");
@@ -213,17 +213,17 @@ fn each_policy_counts_its_verdicts_by_plan() {
         let plans = Policies::builder().plan(plan("free", 2)).plan(plan("pro", 100));
         plans.policy(api).policy(login.clone()).policy(trial.clone()).build().unwrap()
     };
-    let scene = Scene::new(policies(api));
+    let fixture = Fixture::new(policies(api));
     let ask = |plan: &str, path: &str| {
         let facts = Facts::new(&Method::GET, path).client([10, 0, 0, 1].into()).plan(plan);
-        let decision = decide_now(&scene.gate, &facts);
-        scene.answer(path, StatusCode::OK, Some(&decision));
+        let decision = decide_now(&fixture.gate, &facts);
+        fixture.answer(path, StatusCode::OK, Some(&decision));
     };
     (0..3).for_each(|_| ask("free", "/"));
     (0..5).for_each(|_| ask("pro", "/login"));
     let counts = |policy, plan, verdict| {
         let labels = [("policy", policy), ("plan", plan), ("verdict", verdict)];
-        Read::of(&scene.observer).value("slidegate_policy_decisions", &labels)
+        Read::of(&fixture.observer).value("slidegate_policy_decisions", &labels)
     };
     for (policy, plan, verdict, expected) in [
         ("api", "free", "allow", Some(2.0)),
@@ -237,22 +237,22 @@ fn each_policy_counts_its_verdicts_by_plan() {
     ] {
         assert_eq!(counts(policy, plan, verdict), expected, "{policy} {plan} {verdict}");
     }
-    scene.gate.replace_policies(policies(Policy::new("api").quota(Quota::per_hour(9))));
-    scene.observer.reloaded(&[], Vec::new());
+    fixture.gate.replace_policies(policies(Policy::new("api").quota(Quota::per_hour(9))));
+    fixture.observer.reloaded(&[], Vec::new());
     assert_eq!(counts("api", "free", "deny"), None);
     assert_eq!(counts("api", "", "deny"), Some(0.0));
     assert_eq!(counts("login", "", "deny"), Some(4.0));
-    let exceeded = Read::of(&scene.observer).value("rate_limit_exceeded", &[("policy", "api")]);
+    let exceeded = Read::of(&fixture.observer).value("rate_limit_exceeded", &[("policy", "api")]);
     assert_eq!(exceeded, Some(1.0), "whatever becomes of its plans");
 }
 
 #[test]
 fn decision_time_is_measured_apart_from_that_of_upstream() {
-    let scene = Scene::new(three_policies());
-    let decision = scene.ask("/", 1);
-    scene.answer_for("/", StatusCode::OK, Some(&decision), UpstreamOutcome::Answered);
-    scene.answer_for("/", StatusCode::OK, None, UpstreamOutcome::Answered);
-    let page = scene.observer.metrics(MetricsFormat::Text).unwrap();
+    let fixture = Fixture::new(three_policies());
+    let decision = fixture.ask("/", 1);
+    fixture.answer_for("/", StatusCode::OK, Some(&decision), UpstreamOutcome::Answered);
+    fixture.answer_for("/", StatusCode::OK, None, UpstreamOutcome::Answered);
+    let page = fixture.observer.metrics(MetricsFormat::Text).unwrap();
     for sample in [
         "slidegate_decision_seconds_sum{listener=\"gateway\"} 0.002",
         "slidegate_decision_seconds_count{listener=\"gateway\"} 2",
@@ -267,11 +267,11 @@ fn decision_time_is_measured_apart_from_that_of_upstream() {
 
 #[test]
 fn both_formats_say_the_same() {
-    let scene = Scene::new(three_policies());
-    drop(scene.ask("/login", 1));
-    let text = scene.observer.metrics(MetricsFormat::Text).unwrap();
+    let fixture = Fixture::new(three_policies());
+    drop(fixture.ask("/login", 1));
+    let text = fixture.observer.metrics(MetricsFormat::Text).unwrap();
     let text = parse_prometheus(&text).unwrap_or_else(|error| panic!("{error:?}\n{text}"));
-    let openmetrics = Read::of(&scene.observer).0.families;
+    let openmetrics = Read::of(&fixture.observer).0.families;
     assert_eq!(text.families.len(), openmetrics.len());
     for (name, family) in openmetrics {
         let suffix = match family.family_type {
@@ -326,18 +326,18 @@ fn every_metric_is_described_in_the_documentation() {
 
 #[test]
 fn ten_thousand_identities_make_no_more_series_than_one() {
-    let scene = Scene::new(three_policies());
-    drop(scene.ask("/login", 0));
+    let fixture = Fixture::new(three_policies());
+    drop(fixture.ask("/login", 0));
     let (bytes, labels) = (
-        scene.observer.metrics(MetricsFormat::OpenMetrics).unwrap().len(),
-        Read::of(&scene.observer).label_values(),
+        fixture.observer.metrics(MetricsFormat::OpenMetrics).unwrap().len(),
+        Read::of(&fixture.observer).label_values(),
     );
     for client in 0..10_000 {
-        drop(scene.ask(&format!("/login/{client}"), client));
-        drop(scene.ask("/login", client));
+        drop(fixture.ask(&format!("/login/{client}"), client));
+        drop(fixture.ask("/login", client));
     }
-    assert_eq!(Read::of(&scene.observer).label_values(), labels);
-    let grown = scene.observer.metrics(MetricsFormat::OpenMetrics).unwrap().len() - bytes;
+    assert_eq!(Read::of(&fixture.observer).label_values(), labels);
+    let grown = fixture.observer.metrics(MetricsFormat::OpenMetrics).unwrap().len() - bytes;
     assert!(grown < 1000, "only digits may have been added, not {grown} bytes");
 }
 
@@ -345,9 +345,9 @@ fn ten_thousand_identities_make_no_more_series_than_one() {
 fn bans_are_counted_apart() {
     let ban = Ban::after(Quota::per_minute(2)).lasting(Duration::from_secs(600));
     let login = Policy::new("login").identity([Source::ip()]).quota(Quota::per_minute(1)).ban(ban);
-    let scene = Scene::new(policies([login]));
-    (0..5).for_each(|_| drop(scene.ask("/", 1)));
-    let read = Read::of(&scene.observer);
+    let fixture = Fixture::new(policies([login]));
+    (0..5).for_each(|_| drop(fixture.ask("/", 1)));
+    let read = Read::of(&fixture.observer);
     assert_eq!(read.value("rate_limit_exceeded", &[("policy", "login")]), Some(2.0));
     assert_eq!(read.value("slidegate_banned_requests", &[("policy", "login")]), Some(2.0));
     let banned = [("listener", "gateway"), ("reason", "banned")];
@@ -359,35 +359,35 @@ fn bans_are_counted_apart() {
 
 #[test]
 fn lowest_standing_expires_by_time_and_not_by_being_read() {
-    let scene = Scene::new(three_policies());
+    let fixture = Fixture::new(three_policies());
     let remaining =
-        || Read::of(&scene.observer).value("rate_limit_remaining", &[("policy", "login")]);
-    (0..2).for_each(|_| drop(scene.ask("/login", 1)));
-    drop(scene.ask("/login", 2));
+        || Read::of(&fixture.observer).value("rate_limit_remaining", &[("policy", "login")]);
+    (0..2).for_each(|_| drop(fixture.ask("/login", 1)));
+    drop(fixture.ask("/login", 2));
     assert_eq!((remaining(), remaining()), (Some(0.0), Some(0.0)));
-    scene.clock.advance(Duration::from_secs(30));
+    fixture.clock.advance(Duration::from_secs(30));
     assert_eq!(remaining(), Some(0.0));
-    drop(scene.ask("/login", 3));
-    scene.clock.advance(Duration::from_secs(29));
+    drop(fixture.ask("/login", 3));
+    fixture.clock.advance(Duration::from_secs(29));
     assert_eq!(remaining(), Some(0.0));
-    scene.clock.advance(Duration::from_secs(1));
+    fixture.clock.advance(Duration::from_secs(1));
     assert_eq!((remaining(), remaining()), (Some(0.0), Some(1.0)));
-    scene.clock.advance(Duration::from_secs(30));
+    fixture.clock.advance(Duration::from_secs(30));
     assert_eq!((remaining(), remaining()), (Some(1.0), None));
 }
 
 #[test]
 fn a_reload_keeps_what_was_counted_for_policies_that_stay() {
-    let scene = Scene::new(three_policies());
-    (0..3).for_each(|_| drop(scene.ask("/login", 1)));
+    let fixture = Fixture::new(three_policies());
+    (0..3).for_each(|_| drop(fixture.ask("/login", 1)));
     let login = Policy::new("login").path("/login").quota(Quota::per_minute(1));
     let search = Policy::new("search").path("/search").quota(Quota::per_minute(1));
-    scene.gate.replace_policies(policies([login, search]));
-    scene.clock.advance(Duration::from_secs(7));
-    scene.observer.reloaded(&[], Vec::new());
-    scene.observer.reload_failed(&[]);
-    drop(scene.ask("/login", 1));
-    let read = Read::of(&scene.observer);
+    fixture.gate.replace_policies(policies([login, search]));
+    fixture.clock.advance(Duration::from_secs(7));
+    fixture.observer.reloaded(&[], Vec::new());
+    fixture.observer.reload_failed(&[]);
+    drop(fixture.ask("/login", 1));
+    let read = Read::of(&fixture.observer);
     let exceeded = |policy| read.value("rate_limit_exceeded", &[("policy", policy)]);
     assert_eq!(exceeded("login"), Some(2.0));
     assert_eq!(exceeded("search"), Some(0.0));
@@ -400,9 +400,9 @@ fn a_reload_keeps_what_was_counted_for_policies_that_stay() {
 
 #[test]
 fn a_denial_has_a_line_with_all_that_an_operator_asks_for() {
-    let scene = Scene::new(three_policies());
+    let fixture = Fixture::new(three_policies());
     let lines = lines_of("slidegate::denied=info", || {
-        (0..3).for_each(|_| drop(scene.ask("/login", 1)));
+        (0..3).for_each(|_| drop(fixture.ask("/login", 1)));
     });
     let [trial, login] = &lines[..] else { panic!("{lines:?}") };
     assert_eq!((&trial["policy"], &trial["shadow"]), (&Value::from("trial"), &Value::from(true)));
@@ -430,29 +430,29 @@ fn a_denial_has_a_line_with_all_that_an_operator_asks_for() {
 
 #[test]
 fn one_identity_cannot_flood_the_log() {
-    let scene = Scene::new(policies([Policy::new("api").quota(Quota::per_day(1))]));
+    let fixture = Fixture::new(policies([Policy::new("api").quota(Quota::per_day(1))]));
     let lines = lines_of("slidegate::denied=info", || {
         for _ in 0..3 {
-            (0..1000).for_each(|_| drop(scene.ask("/", 1)));
-            scene.clock.advance(Duration::from_secs(60));
+            (0..1000).for_each(|_| drop(fixture.ask("/", 1)));
+            fixture.clock.advance(Duration::from_secs(60));
         }
     });
     let left_out: Vec<_> = lines.iter().map(|line| line["left_out"].as_u64().unwrap()).collect();
     assert_eq!(left_out, [0, 998, 999]);
-    let read = Read::of(&scene.observer);
+    let read = Read::of(&fixture.observer);
     assert_eq!(read.value("slidegate_denial_log_left_out", &[]), Some(998.0 + 999.0 + 999.0));
 }
 
 #[test]
 fn many_identities_cannot_flood_the_log() {
     let everyone = Policy::new("api").quota(Quota::per_day(1));
-    let scene = Scene::new(policies([everyone]));
+    let fixture = Fixture::new(policies([everyone]));
     let lines = lines_of("slidegate::denied=info", || {
         for client in 0..900 {
-            (0..2).for_each(|_| drop(scene.ask("/", client)));
+            (0..2).for_each(|_| drop(fixture.ask("/", client)));
         }
-        scene.clock.advance(Duration::from_secs(1));
-        drop(scene.ask("/", 899));
+        fixture.clock.advance(Duration::from_secs(1));
+        drop(fixture.ask("/", 899));
     });
     assert_eq!(lines.len(), 11);
     assert_eq!(lines[10]["left_out"], 890);
@@ -460,10 +460,10 @@ fn many_identities_cannot_flood_the_log() {
 
 #[test]
 fn an_access_log_has_a_line_for_every_request_and_no_more_of_it_than_is_safe() {
-    let scene = Scene::new(three_policies());
+    let fixture = Fixture::new(three_policies());
     let lines = lines_of("slidegate::access=info", || {
-        drop(scene.ask("/login", 1));
-        scene.answer(&"/x".repeat(500), StatusCode::SERVICE_UNAVAILABLE, None);
+        drop(fixture.ask("/login", 1));
+        fixture.answer(&"/x".repeat(500), StatusCode::SERVICE_UNAVAILABLE, None);
     });
     assert_eq!(lines.len(), 2);
     for (field, value) in [
@@ -485,14 +485,14 @@ fn an_access_log_has_a_line_for_every_request_and_no_more_of_it_than_is_safe() {
 #[test]
 fn secrets_are_in_no_line() {
     let by_key = Policy::new("api").identity([Source::ApiKey]).quota(Quota::per_day(1));
-    let scene = Scene::new(policies([by_key]));
+    let fixture = Fixture::new(policies([by_key]));
     let mut headers = http::HeaderMap::new();
     headers.insert("x-api-key", "hunter2".parse().unwrap());
     let facts = Facts::new(&Method::GET, "/?key=hunter2").headers(&headers);
     let lines = lines_of("info", || {
         for _ in 0..2 {
-            let decision = decide_now(&scene.gate, &facts);
-            scene.answer("/", StatusCode::OK, Some(&decision));
+            let decision = decide_now(&fixture.gate, &facts);
+            fixture.answer("/", StatusCode::OK, Some(&decision));
         }
     });
     assert_eq!(lines.len(), 3, "two of the access log and one of the denials: {lines:?}");

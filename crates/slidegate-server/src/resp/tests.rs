@@ -263,7 +263,7 @@ fn a_call_is_an_exact_window_and_a_shorter_one_for_bursts() {
 }
 
 #[test]
-fn any_key_is_an_account_of_its_own_that_names_its_window() {
+fn every_key_has_its_own_account_that_names_its_window() {
     let long = format!("{} 29 30 60", "k".repeat(200));
     let other = format!("{}l 29 30 60", "k".repeat(199));
     let digested = |arguments: &str| call(ThrottleStyle::RedisCell, arguments).unwrap().remove(0);

@@ -50,18 +50,18 @@ fn keys_that_two_policies_would_share_are_an_error() {
     std::fs::write(&file, &bad).expect("a file");
     let serve = slidegate(&["serve", "--config", file.to_str().expect("a path")]).output();
     for output in [check(&bad, &[]), serve.expect("the binary ends")] {
-        let told = text(output.stderr);
-        assert_eq!(output.status.code(), Some(1), "{told}");
+        let printed = text(output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{printed}");
         let line = ":7: store.key_template: policies \"api\" and \"login\" would share Redis keys";
-        assert!(told.contains(line) && told.contains("add <policy> to it"), "{told}");
+        assert!(printed.contains(line) && printed.contains("add <policy> to it"), "{printed}");
     }
 }
 
 #[test]
 fn a_good_file_is_summarized_in_words() {
     let output = check(GOOD, &[]);
-    let told = text(output.stdout);
-    assert_eq!(output.status.code(), Some(0), "{told}");
+    let printed = text(output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{printed}");
     for line in [
         "  gateway    127.0.0.1:8080\n",
         "             / to http://127.0.0.1:3000/\n",
@@ -76,9 +76,9 @@ fn a_good_file_is_summarized_in_words() {
         "  an account of api, plan free: 51 kB here, 30 kB in Redis\n",
         "The configuration is good, with no warnings.\n",
     ] {
-        assert!(told.contains(line), "{line}\n{told}");
+        assert!(printed.contains(line), "{line}\n{printed}");
     }
-    assert!(!told.contains("warnings\n  "), "{told}");
+    assert!(!printed.contains("warnings\n  "), "{printed}");
 }
 
 #[test]
@@ -99,10 +99,10 @@ fn warnings_are_shown_and_can_be_denied() {
     let file = "[[policy]]\nname = 'a'\nquotas = ['60/min', '50/day']\n";
     let output = check(file, &[]);
     assert_eq!(output.status.code(), Some(0));
-    let told = text(output.stdout);
+    let printed = text(output.stdout);
     let warning = "standard input:3: policy[0].quotas[0]: 60/min never matters: 50/day is tighter";
-    assert!(told.contains(warning), "{told}");
-    assert!(told.ends_with("The configuration is good, with 1 warning.\n"), "{told}");
+    assert!(printed.contains(warning), "{printed}");
+    assert!(printed.ends_with("The configuration is good, with 1 warning.\n"), "{printed}");
     let output = check(file, &["--deny-warnings"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(text(output.stdout).contains(warning));
@@ -143,8 +143,8 @@ fn files_that_cannot_be_read_exit_with_1() {
     ] {
         let output = slidegate(&["check", path.to_str().unwrap()]).output().unwrap();
         assert_eq!(output.status.code(), Some(1), "{path:?}");
-        let told = text(output.stderr);
-        assert!(told.contains(expected), "{told}");
+        let printed = text(output.stderr);
+        assert!(printed.contains(expected), "{printed}");
     }
     std::fs::remove_dir_all(folder).unwrap();
 }
@@ -157,13 +157,16 @@ fn check_includes_the_environment() {
         let output = command.output().unwrap();
         (output.status.code(), text(output.stdout) + &text(output.stderr))
     };
-    let (code, told) = check(&[("RATE_LIMIT_MAX", "nonsense"), ("REDIS_URL", "nonsense")]);
+    let (code, printed) = check(&[("RATE_LIMIT_MAX", "nonsense"), ("REDIS_URL", "nonsense")]);
     assert_eq!(code, Some(1));
-    assert!(told.contains("RATE_LIMIT_MAX = \"nonsense\"") && told.contains("REDIS_URL"), "{told}");
-    let (code, told) = check(&[("RATE_LIMIT_MAX", "7")]);
-    assert!(code == Some(0) && told.contains("default: 7/min per ip"), "{told}");
-    let (code, told) = check(&[("RATE_LIMIT_ENABLED", "false")]);
-    assert!(code == Some(0) && told.contains("NO POLICY IS ENFORCED"), "{told}");
+    assert!(
+        printed.contains("RATE_LIMIT_MAX = \"nonsense\"") && printed.contains("REDIS_URL"),
+        "{printed}"
+    );
+    let (code, printed) = check(&[("RATE_LIMIT_MAX", "7")]);
+    assert!(code == Some(0) && printed.contains("default: 7/min per ip"), "{printed}");
+    let (code, printed) = check(&[("RATE_LIMIT_ENABLED", "false")]);
+    assert!(code == Some(0) && printed.contains("NO POLICY IS ENFORCED"), "{printed}");
 }
 
 /// What `serve` would refuse on this machine, and what is said of it. `@` is a folder that is there.
@@ -296,8 +299,8 @@ api_keys = ["acme"]
         assert_eq!(output.status.code(), Some(1), "{command:?}");
         assert!(text(output.stderr).contains("none.csv"), "{command:?}");
         let output = slidegate(command).arg("--skip-files").output().unwrap();
-        let told = text(output.stdout) + &text(output.stderr);
-        assert_eq!(output.status.code(), Some(0), "{command:?}: {told}");
+        let printed = text(output.stdout) + &text(output.stderr);
+        assert_eq!(output.status.code(), Some(0), "{command:?}: {printed}");
     }
 }
 
@@ -327,9 +330,9 @@ fn no_secret_is_ever_shown() {
     let typed = good.replace("\"hunter2\"", "[[\"hunter2\"]]");
     for file in [good, &wrong, &torn, &misplaced, &typed] {
         let output = check(file, &[]);
-        let told = text(output.stdout) + &text(output.stderr);
-        assert!(!told.is_empty());
-        assert!(!told.contains("hunter2"), "{told}");
+        let printed = text(output.stdout) + &text(output.stderr);
+        assert!(!printed.is_empty());
+        assert!(!printed.contains("hunter2"), "{printed}");
     }
 }
 
@@ -341,8 +344,12 @@ fn a_file_with_secrets_that_everybody_may_read_is_warned_of() {
     std::fs::write(&path, "[admin]\ntoken = 'hunter2'\n").unwrap();
     for (mode, warned) in [(0o644, true), (0o640, false)] {
         std::fs::set_permissions(&path, PermissionsExt::from_mode(mode)).unwrap();
-        let told = text(slidegate(&["check", path.to_str().unwrap()]).output().unwrap().stdout);
-        assert_eq!(told.contains("every user of this machine may read the file"), warned, "{told}");
+        let printed = text(slidegate(&["check", path.to_str().unwrap()]).output().unwrap().stdout);
+        assert_eq!(
+            printed.contains("every user of this machine may read the file"),
+            warned,
+            "{printed}"
+        );
     }
     std::fs::remove_file(path).unwrap();
 }
@@ -352,15 +359,15 @@ fn a_pattern_that_nothing_matches_is_an_error_with_one_that_does() {
     for (pattern, meant) in [("/a/../b", "/b"), ("/a//b", "/a/b"), ("/login?x", "/login")] {
         let output =
             check(&GOOD.replace("path = \"/login\"", &format!("path = \"{pattern}\"")), &[]);
-        let told = text(output.stderr);
-        assert_eq!(output.status.code(), Some(1), "{told}");
-        assert!(told.contains(&format!("did you mean {meant:?}?")), "{told}");
+        let printed = text(output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{printed}");
+        assert!(printed.contains(&format!("did you mean {meant:?}?")), "{printed}");
     }
     for pattern in ["/login/", "/Login", "/café", "/caf%c3%a9", "/a b"] {
         let output =
             check(&GOOD.replace("path = \"/login\"", &format!("path = \"{pattern}\"")), &[]);
-        let told = text(output.stdout);
-        assert!(told.contains("good, with no warnings"), "{pattern}: {told}");
+        let printed = text(output.stdout);
+        assert!(printed.contains("good, with no warnings"), "{pattern}: {printed}");
     }
 }
 

@@ -49,9 +49,9 @@ fn explain(arguments: &[&str]) -> Output {
 #[track_caller]
 fn check(arguments: &[&str], expected: &str) {
     let output = explain(arguments);
-    let told = String::from_utf8(output.stdout).expect("text");
+    let printed = String::from_utf8(output.stdout).expect("text");
     assert_eq!(output.status.code(), Some(0), "{:?}", String::from_utf8(output.stderr));
-    assert_eq!(told, expected);
+    assert_eq!(printed, expected);
 }
 
 #[test]
@@ -79,15 +79,15 @@ fn an_unknown_plan_is_named_with_the_default() {
         String::from_utf8(output.stdout).expect("text")
     };
     let default = "api: takes 1 unit of 60/min, 10000/day from user:42, plan free";
-    let told = lines(&["--plan", "gold"]);
+    let printed = lines(&["--plan", "gold"]);
     let note = format!("{default} (the default, as there is no plan \"gold\")\n");
-    assert!(told.contains(&note), "{told}");
+    assert!(printed.contains(&note), "{printed}");
     let by_header = ["--peer", "10.0.0.1", "--header", "x-plan: Pro"];
-    let told = lines(&by_header);
-    assert!(told.contains("plan free (the default, as there is no plan \"Pro\")"), "{told}");
+    let printed = lines(&by_header);
+    assert!(printed.contains("plan free (the default, as there is no plan \"Pro\")"), "{printed}");
     for known in [&[][..], &["--plan", "free"], &["--plan", ""], &["--header", "x-plan: gold"]] {
-        let told = lines(known);
-        assert!(told.contains(&format!("{default}\n")), "{known:?}: {told}");
+        let printed = lines(known);
+        assert!(printed.contains(&format!("{default}\n")), "{known:?}: {printed}");
     }
 }
 
@@ -163,13 +163,16 @@ fn explain_takes_a_user_that_a_proxy_names() {
         ("10.0.0.1", "user:42, plan free"),
         ("192.0.2.1", "ip:192.0.2.1, plan free, having no user, api-key"),
     ] {
-        let told = String::from_utf8(explain(&[&named[..], &[peer]].concat()).stdout).unwrap();
+        let printed = String::from_utf8(explain(&[&named[..], &[peer]].concat()).stdout).unwrap();
         let line = format!("api: takes 1 unit of 60/min, 10000/day from {identity}\n");
-        assert!(told.contains(&line), "{told}");
+        assert!(printed.contains(&line), "{printed}");
     }
     let twice = explain(&[&named[..], &["10.0.0.1", "--header", "x-user-id: 43"]].concat());
-    let told = String::from_utf8(twice.stdout).unwrap();
-    assert!(told.contains("it is refused with 400: the header x-user-id is there more"), "{told}");
+    let printed = String::from_utf8(twice.stdout).unwrap();
+    assert!(
+        printed.contains("it is refused with 400: the header x-user-id is there more"),
+        "{printed}"
+    );
 }
 
 #[test]
@@ -187,9 +190,9 @@ fn explain_reads_a_path_that_is_written_in_a_roundabout_way() {
 
 #[test]
 fn explain_describes_exempt_and_blocked_requests() {
-    let told = |arguments: &[&str]| String::from_utf8(explain(arguments).stdout).unwrap();
-    assert!(told(&["--path", "/healthz"]).ends_with("\n\nexempt for its path\n"));
-    let blocked = told(&["--path", "/healthz", "--client", "198.51.100.9"]);
+    let printed = |arguments: &[&str]| String::from_utf8(explain(arguments).stdout).unwrap();
+    assert!(printed(&["--path", "/healthz"]).ends_with("\n\nexempt for its path\n"));
+    let blocked = printed(&["--path", "/healthz", "--client", "198.51.100.9"]);
     assert!(blocked.ends_with("\n\nblocked for network 198.51.100.0/24\n"), "{blocked}");
 }
 
@@ -224,11 +227,11 @@ fn keys_are_listed_by_name_by_digest_and_as_they_are() {
             ),
         ] {
             let file = format!("{keys}{list}\n");
-            let told = explained(&file, "globex-key");
-            assert!(told.contains(expected), "{list}: {told}");
+            let printed = explained(&file, "globex-key");
+            assert!(printed.contains(expected), "{list}: {printed}");
             for other in ["acme-key", "globex", &digest] {
-                let told = explained(&file, other);
-                assert!(told.contains("api: takes 1 unit"), "{list}, {other}: {told}");
+                let printed = explained(&file, other);
+                assert!(printed.contains("api: takes 1 unit"), "{list}, {other}: {printed}");
             }
         }
     }
@@ -248,8 +251,8 @@ fn explain_names_a_policy_that_skips_anonymous_requests() {
     ] {
         let request = ["explain", "--config", "-", "--path", "/", "--client", "203.0.113.7"];
         let output = run_with(&file, &[&request[..], given].concat());
-        let told = String::from_utf8(output.stdout).expect("text");
-        assert!(told.contains(&expected), "{given:?}: {told}");
+        let printed = String::from_utf8(output.stdout).expect("text");
+        assert!(printed.contains(&expected), "{given:?}: {printed}");
     }
 }
 
@@ -271,23 +274,23 @@ fn errors_of_explain_show_no_secret() {
         (&[], 2, "--path"),
     ] {
         let output = explain(arguments);
-        let told = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(code), "{told}");
-        assert!(told.contains(expected), "{told}");
-        assert!(!told.contains("hunter2"), "{told}");
+        let printed = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(code), "{printed}");
+        assert!(printed.contains(expected), "{printed}");
+        assert!(!printed.contains("hunter2"), "{printed}");
     }
 }
 
 #[test]
-fn a_malformed_request_is_said_to_be_refused() {
+fn a_malformed_request_is_explained_as_refused() {
     for (arguments, why) in [
         (&["--method", "post", "--path", "/login"][..], "differs from POST only in case"),
         (&["--path", "/login%00"], "control character"),
         (&["--path", "/", "--header", "x-plan: a", "--header", "x-plan: b"], "x-plan"),
     ] {
         let output = explain(arguments);
-        let told = String::from_utf8(output.stdout).expect("text");
-        assert!(told.contains("refused with 400") && told.contains(why), "{told}");
+        let printed = String::from_utf8(output.stdout).expect("text");
+        assert!(printed.contains("refused with 400") && printed.contains(why), "{printed}");
     }
 }
 
@@ -312,8 +315,11 @@ fn a_slash_at_the_end_of_a_pattern_is_no_difference() {
     ] {
         let arguments = ["explain", "--config", "-", "--method", "POST", "--path", path];
         let output = run_with(&file, &[&arguments[..], &["--client", "1.2.3.4"]].concat());
-        let told = String::from_utf8(output.stdout).expect("text");
-        assert!(told.contains("login: takes 1 unit of 5/min from ip:1.2.3.4"), "{path}: {told}");
+        let printed = String::from_utf8(output.stdout).expect("text");
+        assert!(
+            printed.contains("login: takes 1 unit of 5/min from ip:1.2.3.4"),
+            "{path}: {printed}"
+        );
     }
 }
 
@@ -321,8 +327,8 @@ fn a_slash_at_the_end_of_a_pattern_is_no_difference() {
 fn what_is_no_path_is_refused_as_everywhere() {
     for path in ["login", "", "http://a/login"] {
         let output = explain(&["--path", path]);
-        let told = String::from_utf8(output.stdout).expect("text");
+        let printed = String::from_utf8(output.stdout).expect("text");
         let refused = "it is refused with 400: the path does not begin with a slash";
-        assert!(told.contains(refused), "{path}: {told}");
+        assert!(printed.contains(refused), "{path}: {printed}");
     }
 }

@@ -145,9 +145,9 @@ fn full_files_of_the_trail_are_rotated() {
     assert!(!numbered(".3").exists());
 }
 
-/// A pipe that nobody reads takes some and then nothing; `/dev/full` takes nothing at all.
+/// A pipe without a reader takes 64 KiB and then blocks; `/dev/full` fails every write.
 #[test]
-fn a_disk_that_takes_nothing_slows_nobody_and_what_is_lost_is_counted() {
+fn a_disk_that_takes_nothing_does_not_slow_requests_and_lost_records_are_counted() {
     let (upstream, directory) = (Upstream::simple(), Directory::new());
     let pipe = directory.file("pipe");
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
@@ -160,7 +160,7 @@ fn a_disk_that_takes_nothing_slows_nobody_and_what_is_lost_is_counted() {
             wire.get("/", "");
             slowest = slowest.max(began.elapsed());
         }
-        assert!(slowest < Duration::from_secs(5), "{slowest:?}");
+        assert!(slowest < Duration::from_secs(2), "{slowest:?}");
         wait_until("the count", || dropped(&gateway) > 0.0);
         drop(wire);
         let began = Instant::now();

@@ -80,7 +80,7 @@ fn check(proxy: SocketAddr) {
 }
 
 #[test]
-fn behind_haproxy_a_refused_upload_delays_nobody_else() {
+fn behind_haproxy_a_refused_upload_does_not_delay_other_requests() {
     let upstream = Upstream::simple();
     let gateway = limited(&upstream);
     for reuse in ["", "http-reuse always"] {
@@ -101,7 +101,7 @@ fn behind_haproxy_a_refused_upload_delays_nobody_else() {
 }
 
 #[test]
-fn behind_a_go_proxy_a_refused_upload_delays_nobody_else() {
+fn behind_a_go_proxy_a_refused_upload_does_not_delay_other_requests() {
     let upstream = Upstream::simple();
     let gateway = limited(&upstream);
     let (directory, address) = (Directory::new(), free_address());

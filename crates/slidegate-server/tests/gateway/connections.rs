@@ -183,7 +183,7 @@ fn upstream_s_word_on_how_long_it_keeps_connections_is_believed() {
 }
 
 #[test]
-fn a_slow_upload_that_is_answered_early_holds_nobody_up() {
+fn a_slow_upload_that_is_answered_early_delays_no_other_request() {
     // Upstream answers before it has read the body, and goes on reading it.
     let upstream = Upstream::raw(|wire: &mut Wire| {
         while wire.head().is_ok() {

@@ -200,7 +200,7 @@ fn requests_under_way_are_bounded() {
 }
 
 #[test]
-fn a_slow_request_holds_up_nobody() {
+fn a_slow_request_delays_no_other_request() {
     let upstream = Upstream::serving(|wire, request| {
         if request.target() == "/slow" {
             thread::sleep(Duration::from_secs(2));
@@ -248,7 +248,7 @@ fn a_client_that_leaves_makes_room() {
 }
 
 #[test]
-fn a_body_is_not_asked_for_when_there_is_nobody_to_have_it() {
+fn a_body_is_not_requested_when_the_upstream_is_down() {
     let gone = Upstream::simple();
     let setup = configure(&gone);
     drop(gone);
@@ -259,7 +259,7 @@ fn a_body_is_not_asked_for_when_there_is_nobody_to_have_it() {
 }
 
 #[test]
-fn endless_informational_responses_end_in_an_error_and_slow_nobody_down() {
+fn endless_informational_responses_end_in_an_error_and_delay_no_other_request() {
     let upstream = Upstream::serving(|wire, request| match request.target() {
         "/flood" => {
             let flood = "HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n".repeat(1000);

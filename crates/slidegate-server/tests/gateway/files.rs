@@ -115,15 +115,15 @@ fn what_is_no_file_is_a_clear_error_of_check_and_serve() {
             replace(&files.path(name), spoil);
             fs::write(config, configuration(&files, lines)).unwrap();
             for command in ["check", "serve"] {
-                let told = failure(&[command, "--config", config]);
-                assert!(told.contains(expected), "{command}, {kind}, {lines}: {told}");
+                let printed = failure(&[command, "--config", config]);
+                assert!(printed.contains(expected), "{command}, {kind}, {lines}: {printed}");
             }
             fs::remove_file(files.path(name)).unwrap();
         }
         replace(config.as_ref(), spoil);
         for command in ["check", "serve"] {
-            let told = failure(&[command, "--config", config]);
-            assert!(told.contains(expected), "{command}, {kind}: {told}");
+            let printed = failure(&[command, "--config", config]);
+            assert!(printed.contains(expected), "{command}, {kind}: {printed}");
         }
         fs::remove_file(config).unwrap();
     }
@@ -138,11 +138,14 @@ fn what_is_no_snapshot_keeps_the_server_from_starting() {
         for name in ["snapshot", "snapshot.local", "snapshot.bans", "snapshot.overrides"] {
             let path = files.path(name);
             replace(&path, spoil);
-            let told = failure(&["serve", "--config", config.to_str().unwrap()]);
+            let printed = failure(&["serve", "--config", config.to_str().unwrap()]);
             // Accounts are read as they come, up to what the store has room for.
             let is_stream = kind == "3 GiB" && (name == "snapshot" || name == "snapshot.local");
             let expected = if is_stream { "cannot restore" } else { expected };
-            assert!(told.contains(expected) && told.contains(name), "{kind}, {name}: {told}");
+            assert!(
+                printed.contains(expected) && printed.contains(name),
+                "{kind}, {name}: {printed}"
+            );
             fs::remove_file(path).unwrap();
         }
     }
@@ -204,10 +207,10 @@ fn a_certificate_that_is_none_leaves_the_one_in_force() {
         let gateway = Gateway::from(options().configuration(&text).start());
         replace(&files.path("server.crt"), spoil);
         gateway.signal("HUP");
-        let told = "certificate reload failed; keeping the previous one";
+        let message = "certificate reload failed; keeping the previous one";
         wait_until("the failure", || {
             let output = gateway.output();
-            output.contains(told) && output.contains(expected)
+            output.contains(message) && output.contains(expected)
         });
         check_alive(&gateway, kind);
         gateway.signal("TERM");
@@ -235,11 +238,11 @@ fn a_file_that_changes_while_it_is_read_is_never_put_in_force() {
                 file.write_all(b"#\n").unwrap();
             }
         });
-        let told = "it changes while it is read";
+        let message = "it changes while it is read";
         wait_until("the failure", || {
             gateway.signal("HUP");
             check_alive(&gateway, "written in place");
-            gateway.output().contains(told)
+            gateway.output().contains(message)
         });
         over.store(true, Ordering::Relaxed);
     });

@@ -25,7 +25,7 @@ fn remaining(answer: &Value, policy: &str) -> u64 {
     own["remaining"].as_u64().unwrap()
 }
 
-fn told(answer: &Message) -> String {
+fn limit_fields(answer: &Message) -> String {
     let names = ["ratelimit-policy", "ratelimit", "x-ratelimit-limit", "x-ratelimit-remaining"];
     names.map(|name| answer.values(name).join(", ")).join(" | ")
 }
@@ -54,17 +54,19 @@ fn customers_see_their_plan_and_not_the_guard() {
     let answer = gateway.get("/", "");
     assert_eq!(answer.status(), 200);
     assert_eq!(
-        told(&answer),
+        limit_fields(&answer),
         "\"api\";q=600;w=60 | \"api\";r=599;t=60 | 600 | 599",
         "and a minute is 60 seconds"
     );
     let answer = decide(&gateway, r#"{"method":"GET","path":"/","client":"203.0.113.7"}"#);
     assert_eq!(answer["headers"]["x-ratelimit-limit"], "600", "{answer}");
-    assert_eq!(remaining(&answer, "flood"), 49, "whoever asks is told all of it");
+    assert_eq!(remaining(&answer, "flood"), 49, "the decision API returns all of it");
     let shown = guarded(&upstream, "headers = true").start();
-    assert!(told(&shown.get("/", "")).starts_with("\"flood\";q=50;w=60, \"api\";q=600;w=60 | "));
+    assert!(
+        limit_fields(&shown.get("/", "")).starts_with("\"flood\";q=50;w=60, \"api\";q=600;w=60 | ")
+    );
     let hidden = configure(&upstream).policy("api", "600/min", "headers = false").start();
-    assert_eq!(told(&hidden.get("/", "")), " |  |  | ");
+    assert_eq!(limit_fields(&hidden.get("/", "")), " |  |  | ");
 }
 
 #[test]
@@ -80,7 +82,7 @@ fn a_denial_of_the_guard_has_retry_after_and_no_quota() {
     assert_eq!(refusal.problem(), 429);
     let retry_after: u64 = refusal.value("retry-after").unwrap().parse().unwrap();
     assert!((1..=61).contains(&retry_after), "{retry_after}");
-    assert_eq!(told(&refusal), " |  |  | ");
+    assert_eq!(limit_fields(&refusal), " |  |  | ");
     let body: Value = serde_json::from_slice(&refusal.body).unwrap();
     assert_eq!(body["violated-policies"], serde_json::json!(["flood"]), "{body}");
 }

@@ -229,7 +229,7 @@ fn clients_that_never_read_are_given_up() {
 }
 
 #[test]
-fn an_upstream_that_dies_midway_harms_nobody_else() {
+fn an_upstream_that_dies_midway_affects_no_other_request() {
     let upstream = Upstream::serving(|wire, request| match request.target() {
         "/honest" => wire.try_send(response("200 OK", "", "ok")),
         _ => {

@@ -137,7 +137,7 @@ fn forwarded_never_names_the_proxy_where_the_other_headers_name_the_client() {
 }
 
 #[test]
-fn a_client_cannot_have_what_is_said_of_it_taken_out() {
+fn a_client_cannot_have_forwarding_headers_removed() {
     let upstream = Upstream::simple();
     let gateway = unlimited(&upstream);
     let headers = "Connection: X-Forwarded-For, Forwarded, X-Real-IP, X-Forwarded-Proto\r\n";
@@ -200,7 +200,7 @@ fn headers_with_underscores_are_dropped_unless_allowed() {
 }
 
 #[test]
-fn a_header_that_is_dropped_is_nobodys_identity() {
+fn a_header_that_is_dropped_is_no_identity() {
     let upstream = Upstream::simple();
     let identity = "identity = [\"header:x_tenant\", \"ip\"]";
     let setup = configure(&upstream)

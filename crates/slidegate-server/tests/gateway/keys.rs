@@ -125,8 +125,8 @@ fn a_file_of_keys_is_read_and_watched() {
         replace(&path, "plan,kye\nfree,hunter2\n[");
         let failed = || gateway.metric("slidegate_config_reloads_total", "failed") >= 1.0;
         wait_until("the failure", failed);
-        let told = "reload failed; keeping the previous configuration";
-        wait_until("the log of the failure", || gateway.output().contains(told));
+        let message = "reload failed; keeping the previous configuration";
+        wait_until("the log of the failure", || gateway.output().contains(message));
         assert!(gateway.output().contains(name) && !gateway.output().contains("hunter2"));
     }
 }

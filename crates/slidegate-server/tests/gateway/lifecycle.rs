@@ -169,7 +169,7 @@ fn http_2_connections_are_finished_too() {
 }
 
 #[test]
-fn nobody_is_waited_for_longer_than_configured() {
+fn shutdown_takes_no_longer_than_the_drain_timeout() {
     let upstream = Upstream::raw(|wire: &mut Wire| {
         let _ = wire.rest();
     });
@@ -187,7 +187,9 @@ fn nobody_is_waited_for_longer_than_configured() {
         let _ = gateway.wait();
         let least = if signals == 1 { Duration::from_millis(500) } else { Duration::ZERO };
         assert!(began.elapsed() >= least, "the drain was cut short: {:?}", began.elapsed());
-        assert!(began.elapsed() < Duration::from_secs(10), "{:?} of {drain}", began.elapsed());
+        // With slack for a busy machine.
+        let most = least + Duration::from_secs(3);
+        assert!(began.elapsed() < most, "{:?} of {drain}", began.elapsed());
         assert!(busy.is_closed());
     }
 }

@@ -35,7 +35,10 @@ fn a_refusal_is_complete_and_reaches_no_upstream() {
 fn a_refusal_is_the_same_in_every_version_of_http() {
     // Names without what is of one connection or one version, and values without numbers: seconds
     // go by between refusals.
-    fn told<'a>(fields: impl Iterator<Item = (&'a str, &'a str)>, body: &str) -> Vec<String> {
+    fn limit_fields<'a>(
+        fields: impl Iterator<Item = (&'a str, &'a str)>,
+        body: &str,
+    ) -> Vec<String> {
         let fields = fields.map(|(name, value)| (name.to_ascii_lowercase(), value));
         let lines = fields
             .filter(|(name, _)| !["date", "connection", "content-length"].contains(&name.as_str()));
@@ -45,9 +48,9 @@ fn a_refusal_is_the_same_in_every_version_of_http() {
         lines.push(body.to_owned());
         lines.iter().map(|line| line.replace(|c: char| c.is_ascii_digit(), "")).collect()
     }
-    fn told_by_text(answer: &str) -> Vec<String> {
+    fn limit_fields_of_text(answer: &str) -> Vec<String> {
         let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-        told(head.lines().skip(1).filter_map(|line| line.split_once(": ")), body)
+        limit_fields(head.lines().skip(1).filter_map(|line| line.split_once(": ")), body)
     }
     let upstream = Upstream::simple();
     // So long that the seconds have as many digits all the time.
@@ -59,7 +62,7 @@ fn a_refusal_is_the_same_in_every_version_of_http() {
     assert_eq!(received.status, 429);
     let fields =
         received.headers.iter().map(|(name, value)| (name.as_str(), value.to_str().unwrap()));
-    let expected = told(fields, std::str::from_utf8(&received.body).unwrap());
+    let expected = limit_fields(fields, std::str::from_utf8(&received.body).unwrap());
     assert!(expected.iter().any(|line| line.starts_with("ratelimit-policy: ")), "{expected:?}");
 
     let length = received.body.len();
@@ -74,7 +77,7 @@ fn a_refusal_is_the_same_in_every_version_of_http() {
         if request.starts_with("HEAD") {
             *expected.last_mut().unwrap() = String::new();
         }
-        assert_eq!(told_by_text(&answer), expected, "{request}");
+        assert_eq!(limit_fields_of_text(&answer), expected, "{request}");
         assert!(answer.starts_with(&format!("{version} 429 Too Many Requests\r\n")), "{answer}");
         let has = |line: &str| answer.contains(&format!("\r\n{line}\r\n"));
         assert!(has(&format!("content-length: {length}")), "{answer}");

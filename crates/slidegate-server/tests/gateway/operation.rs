@@ -123,8 +123,12 @@ fn an_unknown_plan_is_counted_logged_and_reported() {
         let answer: serde_json::Value = serde_json::from_slice(&wire.response().body).unwrap();
         answer["standings"][0].clone()
     };
-    let told = decide("{\"path\":\"/\",\"user\":\"42\",\"plan\":\"gold\"}", "");
-    assert_eq!((&told["plan"], &told["plan_unknown"]), (&"free".into(), &true.into()), "{told}");
+    let answer = decide("{\"path\":\"/\",\"user\":\"42\",\"plan\":\"gold\"}", "");
+    assert_eq!(
+        (&answer["plan"], &answer["plan_unknown"]),
+        (&"free".into(), &true.into()),
+        "{answer}"
+    );
     let charge = "{\"charges\":[{\"policy\":\"api\",\"identity\":\"user:42\",\"plan\":\"gold\"}]}";
     assert_eq!(decide(charge, "")["plan_unknown"], true);
     assert_eq!(unknown(), 7.0);
@@ -138,8 +142,8 @@ fn an_unknown_plan_is_counted_logged_and_reported() {
     let lines: Vec<&str> = output.lines().filter(|line| line.contains("unknown plan")).collect();
     assert_eq!(lines.len(), 1, "limited: {lines:?}");
     let line: serde_json::Value = serde_json::from_str(lines[0]).unwrap();
-    let told = ["level", "policy", "plan", "default"].map(|field| line[field].clone());
-    assert_eq!(told, ["WARN", "api", "gold", "free"].map(serde_json::Value::from));
+    let fields = ["level", "policy", "plan", "default"].map(|field| line[field].clone());
+    assert_eq!(fields, ["WARN", "api", "gold", "free"].map(serde_json::Value::from));
 }
 
 #[test]
@@ -272,29 +276,29 @@ fn no_secret_is_in_logs_metrics_or_responses() {
         "X-API-Key: sk-secret-two\r\n",
         "Authorization: Bearer sk-secret-three\r\n",
     ];
-    let mut told = String::new();
+    let mut texts = String::new();
     for header in headers {
         for _ in 0..4 {
             let answer = gateway.get("/?key=sk-secret-four", header);
-            told += &format!("{}{}", answer.head, answer.text());
+            texts += &format!("{}{}", answer.head, answer.text());
         }
     }
     redis.kill();
     for header in headers {
         let answer = gateway.get("/", header);
-        told += &format!("{}{}", answer.head, answer.text());
+        texts += &format!("{}{}", answer.head, answer.text());
     }
     gateway.reconfigure("[store]\nkind = \"redis\"\nurl = \"redis://:hunter2hunter2@\"\n[[api_key]]\nkey = [\"sk-secret-one\"]\nplan = 3\n");
     gateway.signal("HUP");
     wait_until("the failure", || gateway.metric("slidegate_config_reloads_total", "failed") >= 1.0);
     for path in ["/metrics", "/healthz", "/readyz", "/"] {
-        told += &gateway.admin_page(path).text();
+        texts += &gateway.admin_page(path).text();
     }
     gateway.signal("TERM");
     let _ = gateway.wait();
-    told += &gateway.output();
+    texts += &gateway.output();
     for secret in ["hunter2", "sk-secret"] {
-        let line = told.lines().find(|line| line.contains(secret));
+        let line = texts.lines().find(|line| line.contains(secret));
         assert_eq!(line, None, "{secret}");
     }
     let failed = options()

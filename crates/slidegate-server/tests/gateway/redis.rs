@@ -252,7 +252,7 @@ fn a_redis_that_goes_and_comes_back_under_load_costs_no_request() {
 }
 
 #[test]
-fn a_redis_that_is_silent_holds_up_nobody() {
+fn a_silent_redis_delays_no_request_beyond_the_deadline() {
     let (redis, upstream) = (RedisServer::start(), Upstream::simple());
     let setup = configure(&upstream).policy("api", "1000/min", "");
     let store = format!("[store]\nkind = \"redis\"\nurl = {:?}\ndeadline = \"50ms\"", redis.url());
@@ -497,7 +497,7 @@ fn survive_an_outage(gateway: &Gateway, redis: &RedisServer, path: &str) {
     redis.restart();
     wait_until("Redis to decide again", || ready("\"state\":\"closed\""));
     pass(11, "after");
-    assert_eq!(gateway.status(path), 429, "Redis was told of the six: {}", gateway.output());
+    assert_eq!(gateway.status(path), 429, "Redis has counted the six: {}", gateway.output());
     assert!(ready("\"degraded\":false"), "{}", gateway.output());
     assert_eq!(gateway.metric("slidegate_store_merged_units_total", ""), 6.0);
     assert_eq!(gateway.metric("slidegate_store_unrecorded_total", ""), 0.0);
@@ -533,8 +533,8 @@ fn check_names_the_keys_to_grant_and_those_are_enough() {
     fs::write(&file, setup("redis://127.0.0.1:1").text()).unwrap();
     let mut check = Command::new(env!("CARGO_BIN_EXE_slidegate"));
     let output = check.arg("check").arg(&file).output().unwrap();
-    let told = String::from_utf8(output.stdout).unwrap();
-    let line = told.lines().find(|line| line.contains("keys for its user")).unwrap();
+    let printed = String::from_utf8(output.stdout).unwrap();
+    let line = printed.lines().find(|line| line.contains("keys for its user")).unwrap();
     let (_, patterns) = line.split_once(": ").unwrap();
     assert_eq!(patterns, "~first:*:* ~second:\\[*\\]:* ~slidegate:shared*");
 

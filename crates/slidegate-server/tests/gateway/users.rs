@@ -153,8 +153,8 @@ fn forward_auth_knows_the_user_that_a_trusted_proxy_names() {
     let mut wire = Wire::connect(gateway.address("decisions"));
     let mut status = |proxy: &str, headers: &str| {
         let answer = ask(&mut wire, proxy, headers);
-        let told = answer.value("x-slidegate-status");
-        told.map_or(answer.status(), |told| told.parse().unwrap())
+        let status = answer.value("x-slidegate-status");
+        status.map_or(answer.status(), |status| status.parse().unwrap())
     };
     for proxy in ["caddy", "nginx", "envoy"] {
         let user = format!("X-User-Id: {proxy}-user\r\n");
@@ -206,7 +206,7 @@ fn another_header_is_put_in_force_by_a_reload() {
 }
 
 #[test]
-fn a_forwarding_header_is_said_to_be_ignored_only_where_it_was() {
+fn an_ignored_forwarding_header_is_reported_only_where_it_was_ignored() {
     let upstream = Upstream::simple();
     let setup = configure(&upstream).tables("[decisions]\nlisten = \"127.0.0.1:0\"");
     let gateway = setup.policy("api", "100/min", "").start();

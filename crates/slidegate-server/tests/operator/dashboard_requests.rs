@@ -226,10 +226,10 @@ fn an_identitys_records_are_read_from_the_audit_trail() {
     passing(&gateway, "10.0.0.1", 1);
     wait_until("the lines", || audit("ip:10.0.0.1").len() == 3);
     let lines = audit("ip:10.0.0.1");
-    let told =
+    let values =
         |field: &str| -> Vec<Value> { lines.iter().map(|line| line[field].clone()).collect() };
-    assert_eq!(told("event"), [json!("decision"), json!("operator"), json!("decision")]);
-    assert_eq!(told("verdict"), [json!("block"), Value::Null, json!("deny")]);
+    assert_eq!(values("event"), [json!("decision"), json!("operator"), json!("decision")]);
+    assert_eq!(values("verdict"), [json!("block"), Value::Null, json!("deny")]);
     assert_eq!(lines[1]["reason"], "a \"test\"");
     assert!(directory.file("audit.jsonl.1").exists(), "the denial is in the file that was full");
     assert_eq!(audit("ip:10.0.0.11").len(), 18);

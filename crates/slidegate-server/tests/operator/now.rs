@@ -130,7 +130,7 @@ fn gateways_on_one_redis_see_each_other_and_say_what_they_do_without_it() {
     redis.kill();
     assert_eq!(passing_at(&one, "/", "10.0.0.1", 20), 20, "counted here");
     let mut found = Value::Null;
-    wait_until("it to be told", || {
+    wait_until("the outage to be reported", || {
         found = now(&here);
         found["store"]["state"] == "degraded" && sum(&found, "api", "failed") == 20
     });

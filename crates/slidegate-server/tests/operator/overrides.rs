@@ -55,8 +55,8 @@ fn a_reset_of_an_identity_with_nothing_spent_says_so() {
     // A window of a plan that is not the default.
     let pro = "X-Forwarded-For: 10.0.0.1\r\nX-Plan: pro\r\n";
     assert_eq!(gateway.get("/plans", pro).status(), 200);
-    let told = operator.json(&["reset", IDENTITY, "--reason", "a test"]);
-    assert_eq!(told["nothing_spent"], json!(["api"]), "{told}");
+    let outcome = operator.json(&["reset", IDENTITY, "--reason", "a test"]);
+    assert_eq!(outcome["nothing_spent"], json!(["api"]), "{outcome}");
     assert_eq!(reset(), nothing);
 
     assert_eq!(passing_at(&gateway, "/api", CLIENT, 4), 3);

@@ -96,11 +96,11 @@ fn a_plan_says_what_the_reload_and_its_log_do() {
     assert!(accounts["sampled"].as_u64().unwrap() >= 4, "{accounts}");
 
     let text = operator.run(&["plan", "--config", &file]);
-    let told = CHANGES
+    let changes = CHANGES
         .iter()
         .chain(&HISTORY)
         .chain(&["[log]", "ip:10.0.0.1 under api: 8 spent, 6/min allowed, 10 before"]);
-    for line in told {
+    for line in changes {
         assert!(text.contains(&format!("\n  {line}\n")), "{line}: {text}");
     }
     assert!(text.contains("\nover the new quotas: 3 of "), "{text}");

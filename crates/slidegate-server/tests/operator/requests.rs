@@ -339,7 +339,7 @@ fn an_endpoint_that_others_can_reach_needs_a_token() {
 }
 
 #[test]
-fn where_there_is_no_token_a_web_page_with_a_name_of_its_own_is_kept_out() {
+fn without_a_token_a_web_page_with_another_host_name_is_refused() {
     let gateway = start();
     let operator = Operator::of(&gateway);
     for (host, status) in [

@@ -3,11 +3,15 @@
 use std::io::Write;
 use std::net::SocketAddr;
 use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 
 use serde_json::Value;
 use slidegate_testbed::{Gateway, GatewayOptions, Upstream, Wire};
 
 use crate::configure;
+
+/// One second, with slack for a busy machine.
+pub(crate) const WITHIN_A_SECOND: Duration = Duration::from_secs(3);
 
 /// An operator at a terminal, beside one gateway.
 pub(crate) struct Operator {

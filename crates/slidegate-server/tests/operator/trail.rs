@@ -32,7 +32,7 @@ fn every_action_is_in_the_audit_trail_with_who_what_whom_and_why() {
     };
     wait_until("the lines", || lines().len() == 7);
     let lines = lines();
-    let told = |i: usize, field: &str| lines[i][field].clone();
+    let field_of = |i: usize, field: &str| lines[i][field].clone();
     for (i, (action, outcome, reason)) in [
         ("reset", "done", "one"),
         ("grant", "done", "two"),
@@ -45,33 +45,39 @@ fn every_action_is_in_the_audit_trail_with_who_what_whom_and_why() {
     .into_iter()
     .enumerate()
     {
-        let line = (told(i, "action"), told(i, "outcome"), told(i, "reason"), told(i, "by"));
+        let line = (
+            field_of(i, "action"),
+            field_of(i, "outcome"),
+            field_of(i, "reason"),
+            field_of(i, "by"),
+        );
         assert_eq!(line, (json!(action), json!(outcome), json!(reason), json!("127.0.0.1")));
         let identity = if reason == "seven" { Value::Null } else { json!(user) };
-        assert_eq!(told(i, "identity"), identity, "{}", lines[i]);
-        let time = told(i, "time").as_str().unwrap().to_owned();
+        assert_eq!(field_of(i, "identity"), identity, "{}", lines[i]);
+        let time = field_of(i, "time").as_str().unwrap().to_owned();
         assert!(time.starts_with("20") && time.ends_with('Z'), "{time}");
         let is_about_known_override = matches!(i, 1..=5);
-        assert_eq!(told(i, "until").is_string(), is_about_known_override, "{}", lines[i]);
-        assert_eq!(told(i, "kind").is_string(), is_about_known_override, "{}", lines[i]);
-        assert_eq!(told(i, "id").is_string(), i > 0, "{}", lines[i]);
+        assert_eq!(field_of(i, "until").is_string(), is_about_known_override, "{}", lines[i]);
+        assert_eq!(field_of(i, "kind").is_string(), is_about_known_override, "{}", lines[i]);
+        assert_eq!(field_of(i, "id").is_string(), i > 0, "{}", lines[i]);
     }
-    let about = |i: usize| ["id", "kind", "until", "units", "quota"].map(|field| told(i, field));
+    let about =
+        |i: usize| ["id", "kind", "until", "units", "quota"].map(|field| field_of(i, field));
     assert_eq!(
-        [1, 2, 3, 5].map(|i| told(i, "kind")),
+        [1, 2, 3, 5].map(|i| field_of(i, "kind")),
         ["grant", "exempt", "ban", "ban"].map(Value::from)
     );
     assert_eq!(about(4), about(1), "a lift says what was lifted: the first to end is the grant");
-    assert_eq!([told(4, "id"), told(6, "id")], [json!(ids[0]), json!("none")]);
-    let given: Vec<Value> = [1, 2, 3].map(|i| told(i, "id")).to_vec();
+    assert_eq!([field_of(4, "id"), field_of(6, "id")], [json!(ids[0]), json!("none")]);
+    let given: Vec<Value> = [1, 2, 3].map(|i| field_of(i, "id")).to_vec();
     assert_eq!(given, ids, "as the operator is shown them");
-    assert_eq!(told(1, "quota"), "h");
-    assert_ne!(told(5, "id"), told(3, "id"), "under one policy it is another override");
+    assert_eq!(field_of(1, "quota"), "h");
+    assert_ne!(field_of(5, "id"), field_of(3, "id"), "under one policy it is another override");
     assert_eq!(
-        (told(0, "policy"), told(1, "policy"), told(1, "units")),
+        (field_of(0, "policy"), field_of(1, "policy"), field_of(1, "units")),
         (json!("api"), Value::Null, json!(7))
     );
-    assert_eq!(told(5, "problem"), "there is no policy \"web\"; there is api");
+    assert_eq!(field_of(5, "problem"), "there is no policy \"web\"; there is api");
     wait_until("the log", || gateway.output().contains("\"reason\":\"seven\""));
     let output = gateway.output();
     let logged: Vec<Value> = output

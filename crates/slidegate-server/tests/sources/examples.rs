@@ -9,10 +9,10 @@ use crate::example::folder;
 fn check(file: &Path) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_slidegate"));
     let output = command.args(["check", "--deny-warnings"]).arg(file).output().unwrap();
-    let told = [output.stdout, output.stderr].concat();
-    let told = String::from_utf8(told).unwrap();
-    assert!(output.status.success(), "{file:?}: {told}");
-    told
+    let printed = [output.stdout, output.stderr].concat();
+    let printed = String::from_utf8(printed).unwrap();
+    assert!(output.status.success(), "{file:?}: {printed}");
+    printed
 }
 
 #[test]
@@ -22,8 +22,11 @@ fn every_example_is_good_and_there_is_one_for_each_source() {
     let entries = entries.filter(|path| !path.to_str().unwrap().ends_with(".test.toml"));
     let mut names: Vec<String> = entries
         .map(|path| {
-            let told = check(&path);
-            assert!(told.ends_with("The configuration is good, with no warnings.\n"), "{told}");
+            let printed = check(&path);
+            assert!(
+                printed.ends_with("The configuration is good, with no warnings.\n"),
+                "{printed}"
+            );
             path.file_name().unwrap().to_str().unwrap().to_owned()
         })
         .collect();

@@ -22,8 +22,8 @@ fn now_s() -> u64 {
 }
 
 fn assert_standing(answer: &Message, limit: u64, remaining: u64) {
-    let told = ["x-ratelimit-limit", "x-ratelimit-remaining"].map(|name| number(answer, name));
-    assert_eq!(told, [limit, remaining], "{}", answer.head);
+    let standing = ["x-ratelimit-limit", "x-ratelimit-remaining"].map(|name| number(answer, name));
+    assert_eq!(standing, [limit, remaining], "{}", answer.head);
 }
 
 #[test]

@@ -183,7 +183,7 @@ fn an_outage_is_no_fresh_budget() {
     reports(&mut other.wire(), 10, &mut admissions);
     admissions.assert_quota(30);
     let key = "throttle:endpoint:ann:expensive";
-    assert!((1..=30).contains(&redis.command(&["ZCARD", key]).integer()), "Redis was told");
+    assert!((1..=30).contains(&redis.command(&["ZCARD", key]).integer()), "Redis has counted it");
 }
 
 #[test]

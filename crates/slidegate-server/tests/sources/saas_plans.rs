@@ -84,7 +84,7 @@ fn calm(gateway: &Gateway, (name, plan, pace): (&str, &str, Duration), over: &At
 }
 
 #[test]
-fn fifty_thousand_requests_are_cut_to_the_plan_and_nobody_else_notices() {
+fn fifty_thousand_requests_are_cut_to_the_plan_without_effect_on_other_customers() {
     let (gateway, upstream, redis) = api();
     let (next, over) = (AtomicUsize::new(0), AtomicBool::new(false));
     let (mut admissions, mut refused) = (Admissions::default(), 0);

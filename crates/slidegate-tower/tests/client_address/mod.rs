@@ -55,7 +55,7 @@ fn by_default_the_peer_is_the_client_and_no_proxy_is_trusted() {
 }
 
 #[test]
-fn a_peer_without_an_address_speaks_for_nobody() {
+fn a_peer_without_an_address_cannot_name_a_client() {
     for source in SOURCES {
         let clients = ClientAddress::new(source, networks(["0.0.0.0/0", "::/0"]));
         let headers = lines("x-forwarded-for", ["203.0.113.7"]);

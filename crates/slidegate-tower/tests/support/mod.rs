@@ -123,13 +123,13 @@ pub(crate) struct Scripted {
 impl Scripted {
     fn receipt(&self, charges: &Charges<'_>) -> Receipt {
         let quotas = charges.as_slice().iter().flat_map(|charge| charge.quotas().as_slice());
-        let told = quotas.zip(&self.standings).map(|(quota, (remaining, reset, retry))| {
+        let standings = quotas.zip(&self.standings).map(|(quota, (remaining, reset, retry))| {
             Standing::untouched(*quota)
                 .with_remaining(*remaining)
                 .with_reset_after(*reset)
                 .with_retry_after(*retry)
         });
-        Receipt { spent: self.spent, standings: told.collect(), ..Receipt::default() }
+        Receipt { spent: self.spent, standings: standings.collect(), ..Receipt::default() }
     }
 }
 

@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn quotas_of_one_account_have_windows_of_their_own() {
+    fn quotas_of_one_account_have_different_windows() {
         let pair = [Quota::per_minute(60), Quota::per_day(10_000)];
         assert_eq!(Quotas::new(pair).unwrap().fewest_units().get(), 60);
         assert_eq!(Quotas::new([]), Err(QuotasError::Empty));

@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_path_that_nobody_reads_otherwise_has_one_meaning() {
+    fn only_a_path_that_all_servers_read_alike_has_one_meaning() {
         for path in [
             "/",
             "/healthz",

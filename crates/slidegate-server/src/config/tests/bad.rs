@@ -608,7 +608,7 @@ fn all_problems_are_reported_at_once_in_the_order_of_the_file() {
 }
 
 #[test]
-fn a_plan_that_is_wrong_is_not_said_to_be_missing() {
+fn an_invalid_plan_is_not_reported_as_missing() {
     let text = "[plans.free]\nquotas = '60/mn'\n[[policy]]\nname = 'a'\nplan = 'free'\ncost = 5\n";
     let problem = file(text).map(|_| ()).unwrap_err();
     assert!(problem.starts_with("test.toml:2: plans.free.quotas = "), "{problem}");

@@ -21,7 +21,7 @@ fn check(warned: &str, expected: &str, unwarned: &str) {
 }
 
 #[test]
-fn a_header_that_nobody_may_send_is_warned_of() {
+fn a_header_that_no_peer_may_send_is_warned_of() {
     check(
         &format!("{GATEWAY}client_address = 'x-forwarded-for'"),
         "test.toml:3: gateway.client_address: x-forwarded-for is never believed",
@@ -151,7 +151,7 @@ fn duplicate_policies_are_warned_of() {
 }
 
 #[test]
-fn plans_and_users_that_nobody_can_be_are_warned_of() {
+fn plans_and_users_that_no_request_can_have_are_warned_of() {
     let plan = "[plans.gold]\nquotas = '1/s'\n";
     check(&format!("{plan}{API}"), "plans.gold: no policy uses plans", API);
     let two = format!(
@@ -225,7 +225,7 @@ fn a_shadow_policy_that_bans_and_keys_of_a_local_one_are_warned_of() {
 }
 
 #[test]
-fn descriptors_that_nobody_can_send_are_warned_of() {
+fn descriptors_that_no_client_can_send_are_warned_of() {
     let policy = format!("{API}match = {{ domain = 'edge', descriptors = {{ a = '*' }} }}\n");
     let expected = "policy[0]: it never takes part: there is no [rls]";
     check(&policy, expected, &format!("{policy}[rls]\nlisten = '127.0.0.1:8082'"));
@@ -334,7 +334,7 @@ fn listed_keys_that_were_not_issued_are_warned_of() {
             let warnings = listed(unknown);
             let place =
                 format!("{}.api_keys[1]: no API key has this name", &list[1..list.len() - 1]);
-            assert!(warnings.iter().any(|told| told.contains(&place)), "{warnings:?}");
+            assert!(warnings.iter().any(|warning| warning.contains(&place)), "{warnings:?}");
             assert!(!warnings.concat().contains(unknown), "it may be a secret: {warnings:?}");
         }
     }
@@ -342,7 +342,9 @@ fn listed_keys_that_were_not_issued_are_warned_of() {
         keys.replace("plan = 'p'\n[[api", "exempt = { api_keys = 'x' }\nplan = 'p'\n[[api");
     let warnings = file(&of_policy).unwrap().warnings;
     assert!(
-        warnings.iter().any(|told| told.to_string().contains("policy[0].exempt.api_keys: no API"))
+        warnings
+            .iter()
+            .any(|warning| warning.to_string().contains("policy[0].exempt.api_keys: no API"))
     );
 }
 

@@ -246,7 +246,7 @@ fn bad_variables_are_named_with_their_value() {
 }
 
 #[test]
-fn policies_can_be_switched_off_and_that_is_said_aloud() {
+fn policies_can_be_switched_off_with_a_warning() {
     let file = "[blocked]\nnetworks = ['198.51.100.0/24']\n";
     let loaded = with(file, Flags::default(), &[("RATE_LIMIT_ENABLED", "false")]).unwrap();
     assert!(!loaded.config.limiter.enforced);

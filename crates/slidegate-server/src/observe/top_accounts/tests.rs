@@ -37,10 +37,10 @@ impl Watched {
 
     fn denied(&self, most: usize) -> Vec<(String, u64, u64)> {
         let all = self.accounts.most_denied(most, self.clock.now());
-        let told = |d: &DeniedAccount| {
+        let entry = |d: &DeniedAccount| {
             (d.seen.account.identity.value().to_owned(), d.denials, d.overcount)
         };
-        all.iter().map(told).collect()
+        all.iter().map(entry).collect()
     }
 
     fn nearest(&self, most: usize) -> Vec<String> {
@@ -111,7 +111,7 @@ fn a_shadow_policy_denies_no_account() {
     let watched = Watched::new(Policies::builder().policy(policy).build().unwrap());
     (0..5).for_each(|_| watched.request("ann"));
     assert_eq!(watched.denied(10), []);
-    assert_eq!(watched.nearest(10), ["ann"], "but it is told who is near");
+    assert_eq!(watched.nearest(10), ["ann"], "but those near a quota are listed");
 }
 
 #[test]

@@ -89,7 +89,7 @@ fn bad_lines_are_counted_and_the_first_shown_without_secrets() {
 }
 
 #[test]
-fn a_stray_quote_spoils_one_line_of_csv_and_no_column_is_shown_that_nobody_has_named() {
+fn a_stray_quote_spoils_one_line_of_csv_and_unmapped_columns_are_not_shown() {
     let files = Files::with_config(ONE_A_MINUTE);
     let mut log = "time,client,path,session\n".to_owned();
     for (second, client) in [(0, "203.0.113.7"), (1, "\"203.0.113.7"), (2, "203.0.113.7")] {

@@ -178,13 +178,13 @@ fn number(value: &Value) -> u64 {
     value.as_u64().unwrap()
 }
 
-fn told_first(first: &Value) -> RefusedFirst {
+fn refused_first_in(first: &Value) -> RefusedFirst {
     let by = first["by"].as_array().unwrap().iter();
     let by = by.map(|own| (own["policy"].as_str().unwrap().to_owned(), number(&own["requests"])));
     RefusedFirst { identities: number(&first["identities"]), by: by.collect() }
 }
 
-fn told(report: &Value, policies: usize) -> Vec<Expected> {
+fn reported(report: &Value, policies: usize) -> Vec<Expected> {
     let policy = |index: usize| {
         let policy = &report["policies"][index];
         let quotas = policy["quotas"].as_array().unwrap();
@@ -193,7 +193,10 @@ fn told(report: &Value, policies: usize) -> Vec<Expected> {
             refused: number(&policy["refused"]),
             identities_refused: number(&policy["identities_refused"]),
             busiest: quotas.iter().map(|quota| number(&quota["never_refused"]["all"])).collect(),
-            refused_first: quotas.iter().map(|own| told_first(&own["refused_first"])).collect(),
+            refused_first: quotas
+                .iter()
+                .map(|own| refused_first_in(&own["refused_first"]))
+                .collect(),
         }
     };
     (0..policies).map(policy).collect()
@@ -240,7 +243,7 @@ proptest! {
             }
             prop_assert!(policy.quotas.len() == 2);
         }
-        prop_assert_eq!(told(&report, policies.len()), expected);
+        prop_assert_eq!(reported(&report, policies.len()), expected);
         prop_assert_eq!(report["refused"].as_u64(), Some(refused));
         for step in report["sweep"]["steps"].as_array().unwrap() {
             let mut swept = policies.clone();
@@ -248,7 +251,7 @@ proptest! {
             let own = model(&swept, &log).0.remove(0);
             prop_assert_eq!(number(&step["refused"]), own.refused);
             prop_assert_eq!(number(&step["identities_refused"]), own.identities_refused);
-            prop_assert_eq!(&told_first(&step["refused_first"]), &own.refused_first[0]);
+            prop_assert_eq!(&refused_first_in(&step["refused_first"]), &own.refused_first[0]);
         }
     }
 }

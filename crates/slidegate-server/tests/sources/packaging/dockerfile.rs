@@ -77,8 +77,8 @@ fn what_is_copied_is_a_whole_workspace() {
     metadata.args(["metadata", "--locked", "--offline", "--no-deps", "--format-version", "1"]);
     let output = metadata.current_dir(&context).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let told: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    let packages = told["packages"].as_array().unwrap().iter();
+    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let packages = metadata["packages"].as_array().unwrap().iter();
     let mut server = packages.filter(|package| package["name"] == "slidegate-server");
     let targets = server.next().expect("the package that is built")["targets"].clone();
     let mut names = targets.as_array().unwrap().iter();

@@ -194,7 +194,7 @@ fn every_query_of_the_dashboard_and_every_metric_of_the_alerts_has_data() {
 }
 
 #[test]
-fn panels_have_places_of_their_own_and_the_data_source_of_the_variable() {
+fn panels_do_not_overlap_and_use_the_data_source_of_the_variable() {
     let dashboard = dashboard();
     assert!(dashboard["schemaVersion"].as_u64() >= Some(38), "Grafana 10 or later");
     let (mut ids, mut cells) = (HashSet::new(), HashSet::new());
