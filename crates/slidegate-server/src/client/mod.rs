@@ -40,7 +40,7 @@ pub(crate) enum RemoteCommand {
 
     /// List the accounts nearest to a quota, or the most denied, of a running server
     #[command(after_help = help("\
-The list has what this gateway has seen of late, in a table of a fixed size: accounts with half of a
+The list has what this gateway has seen recently, in a table of a fixed size: accounts with half of a
 quota spent or more, or those that were denied, whose count is halved every ten minutes. Where each
 stands is asked of the store now.
 

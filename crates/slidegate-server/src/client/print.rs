@@ -13,7 +13,7 @@ use slidegate::limit::Period;
 impl Display for AccountList {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.accounts.is_empty() {
-            let none = "none: no account that this gateway has seen of late is near a quota or was \
+            let none = "none: no account that this gateway has seen recently is near a quota or was \
                         denied";
             return writeln!(f, "{none}");
         }

@@ -45,7 +45,7 @@ pub(super) struct DenialLog {
     by_account: Limiter,
     all: Limiter,
     pub(super) left_out: Counter,
-    /// How many of those a line has told of.
+    /// How many of those a line has reported.
     reported: AtomicU64,
 }
 

@@ -409,7 +409,7 @@ impl<S: Store> Gate<S> {
         if let Err(error) = self.take_back(matches, decision, |policy| !policy.count_denied).await {
             tracing::debug!(%error, "a denied request's units were not taken back");
         }
-        // If it cannot be told how they stand now, what was true a moment ago has to do.
+        // If the store cannot report the standings now, use those read a moment ago.
         if let Ok(receipt) = self.local.peek_now(&matches.charges(is_local)) {
             decision.renew_first(&receipt, matches.iter().filter(|matched| is_local(matched)));
         }

@@ -431,7 +431,7 @@ impl Checker {
     }
 }
 
-/// Values that cannot be used: errors, in a place yet to be told, when the policies are built.
+/// Values that cannot be used. They become errors, with their place, when the policies are built.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) struct InvalidValues(Vec<PolicyError>);
 

@@ -26,7 +26,7 @@ pub(super) struct AuditFile {
     /// Lines that are to be written together.
     batch: Vec<u8>,
     losses: Arc<Losses>,
-    /// How many losses lines in the file have told of.
+    /// How many lost records are reported in the file.
     reported: u64,
     /// Whether the last batch was lost.
     is_failing: bool,

@@ -63,7 +63,7 @@ pub(crate) struct SeenAccount {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct DeniedAccount {
     pub(crate) seen: SeenAccount,
-    /// How often, of late: the count is halved every ten minutes.
+    /// How often, recently: the count is halved every ten minutes.
     pub(crate) denials: u64,
     /// By how much that may be too many, because others were counted in its place before.
     pub(crate) overcount: u64,
@@ -92,12 +92,12 @@ impl TopAccounts {
         }
     }
 
-    /// Those denied most often of late, the most often first.
+    /// Those denied most often recently, the most often first.
     pub(crate) fn most_denied(&self, limit: usize, now: Timestamp) -> Vec<DeniedAccount> {
         self.most(|shard| &mut shard.denied, limit, now)
     }
 
-    /// Those that candidates would have denied most often of late, the most often first.
+    /// Those that candidates would have denied most often recently, the most often first.
     pub(crate) fn most_denied_by_candidates(
         &self,
         limit: usize,
