@@ -49,7 +49,7 @@ impl Gateway {
         GatewayWorker {
             live: live.clone(),
             proxy: proxy.clone(),
-            observer: observer.clone(),
+            observer: observer.for_worker(),
             clock: clock.clone(),
             index,
         }

@@ -246,7 +246,7 @@ async fn a_call_at_the_head_of_the_queue_whose_user_has_no_units_lets_others_pas
     let clock = PausedClock::new();
     let third = Third::new(clock);
     let queue = OutgoingQueue::new(gate_of(clock, vendor_and_users()));
-    let queue = queue.wait_up_to(20 * SECOND).most_waiting(4);
+    let queue = queue.wait_up_to(20 * SECOND).max_waiting(4);
     let service = OutgoingLayer::new(queue).layer(third.service());
     let mut tasks = tokio::task::JoinSet::new();
     // Five go out. Then both of Ann's calls wait for the vendor, since she has a unit still.
@@ -265,7 +265,7 @@ async fn no_more_calls_wait_than_may() {
     let clock = PausedClock::new();
     let third = Third::new(clock);
     let queue =
-        OutgoingQueue::new(gate(clock, vendor("1/10s"))).wait_up_to(1000 * SECOND).most_waiting(2);
+        OutgoingQueue::new(gate(clock, vendor("1/10s"))).wait_up_to(1000 * SECOND).max_waiting(2);
     let service = OutgoingLayer::new(queue).layer(third.service());
     let mut tasks = tokio::task::JoinSet::new();
     for _ in 0..6 {

@@ -119,7 +119,7 @@ fn a_store_filled_with_invented_identities_has_room_for_newcomers_by_address() {
         }
         let store = if scope == Scope::Local { gate.local_store() } else { gate.store() };
         assert!(store.stats().is_crowded());
-        assert_eq!(store.stats().refused, 0, "nothing shares an account");
+        assert_eq!(store.stats().over_capacity, 0, "nothing shares an account");
         for n in 0..90 {
             let client = format!("198.51.100.{n}");
             assert_eq!(send(&gate, &HeaderMap::new(), &client), address(&client));

@@ -60,7 +60,7 @@ fn a_live_account_is_never_pushed_out() {
     }
     assert!(regulars.iter().all(|payer| !spend(&store, payer)), "all of them are remembered");
     assert_eq!(store.stats().accounts, 100);
-    assert!(store.stats().refused >= 2000);
+    assert!(store.stats().over_capacity >= 2000);
 }
 
 #[test]

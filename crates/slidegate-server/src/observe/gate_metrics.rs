@@ -74,7 +74,7 @@ fn encode_memory(stores: &[(&str, MemoryStats)], page: &mut Page<'_>) -> fmt::Re
     page.counters(
         "slidegate_memory_refused",
         "Charges that were not counted because the memory store was full.",
-        each(|stats| stats.refused),
+        each(|stats| stats.over_capacity),
     )?;
     page.counters(
         "slidegate_memory_swept",

@@ -1,8 +1,8 @@
 //! What is seen from outside: metrics, logs and the audit trail.
 
 mod audit;
-mod decision_times;
 mod gate_metrics;
+mod histogram;
 mod observer;
 mod operations;
 mod page;
@@ -22,7 +22,7 @@ use http::{Method, StatusCode};
 use slidegate::{Block, Decision, Timestamp, Verdict};
 
 pub(crate) use self::audit::{Trail, TrailLines, read_tail};
-pub(crate) use self::decision_times::DurationCounts;
+pub(crate) use self::histogram::DurationCounts;
 pub(crate) use slidegate_proxy::{UpstreamError, UpstreamOutcome};
 
 pub(crate) use self::gate_metrics::breaker_word;

@@ -16,8 +16,8 @@ use slidegate::{Clock, Decision, Gate, Name, Policies, Timestamp};
 use slidegate_proxy::{ConnectionCounts, ConnectionTable};
 
 use super::audit::{AuditEvent, DecisionEvent, RefundedPolicy, Trail};
-use super::decision_times::DurationCounts;
 use super::gate_metrics;
+use super::histogram::DurationCounts;
 use super::operations::{Operation, OperationOutcome};
 use super::page::{MetricsFormat, Page};
 use super::policy_metrics::{PolicyMetrics, PolicyTotals};
@@ -29,14 +29,20 @@ use super::{ListenerKind, RequestOutcome, UpstreamError, VerdictLabel, process};
 use crate::config::LogConfig;
 use crate::store::AnyStore;
 
-/// Records every answered request. Clones are the same observer.
+/// Records every answered request. Clones are the same observer, and count in the same place.
 #[derive(Clone)]
-pub(crate) struct Observer(Arc<ObserverState>);
+pub(crate) struct Observer(Arc<ObserverState>, Arc<WorkerMetrics>);
+
+/// What one worker has counted. The metrics are the sum of all workers, so that no two of them write
+/// to the same memory for a request.
+struct WorkerMetrics {
+    requests: RequestMetrics,
+    policies: PolicyMetrics,
+}
 
 struct ObserverState {
     gate: Arc<Gate<AnyStore>>,
-    requests: RequestMetrics,
-    policies: PolicyMetrics,
+    workers: Mutex<Vec<Arc<WorkerMetrics>>>,
     /// The connections of each listener.
     connections: Mutex<Vec<(ListenerKind, Arc<ConnectionTable>)>>,
     denials: DenialLog,
@@ -114,9 +120,9 @@ impl Observer {
             }
             drop(refunds.get_or_create(&[("outcome", outcome)]));
         }
-        Self(Arc::new(ObserverState {
-            requests: RequestMetrics::default(),
-            policies: PolicyMetrics::new(&gate.policies(), clock.now()),
+        let own = Arc::new(WorkerMetrics::new(&gate, &*clock));
+        let state = ObserverState {
+            workers: Mutex::new(vec![own.clone()]),
             connections: Mutex::default(),
             denials: DenialLog::new(&clock),
             accounts: TopAccounts::default(),
@@ -136,7 +142,16 @@ impl Observer {
             gate,
             clock,
             started,
-        }))
+        };
+        Self(Arc::new(state), own)
+    }
+
+    /// The same observer with counters for another worker.
+    pub(crate) fn for_worker(&self) -> Self {
+        let mut workers = self.0.workers.lock();
+        let own = Arc::new(WorkerMetrics::new(&self.0.gate, &*self.0.clock));
+        workers.push(own.clone());
+        Self(self.0.clone(), own)
     }
 
     /// Records a request that was answered.
@@ -151,9 +166,9 @@ impl Observer {
         let state = &*self.0;
         let gate = &state.gate;
         let verdict = VerdictLabel::of(outcome);
-        state.requests.record(outcome, verdict);
+        self.1.requests.record(outcome, verdict);
         if let Some(decision) = outcome.decision {
-            state.policies.record(decision);
+            self.1.policies.record(decision);
             state.denials.record(outcome, decision, || gate.policies());
             state.accounts.record(decision, outcome.ended);
         }
@@ -173,13 +188,13 @@ impl Observer {
 
     /// The body of upstream's response broke off, after the request was recorded.
     pub(crate) fn upstream_body_failed(&self) {
-        self.0.requests.upstream_errors[UpstreamError::Body as usize].inc();
+        self.1.requests.upstream_errors[UpstreamError::Body as usize].add(1);
     }
 
     /// Counts descriptors that match no policy, of a domain that has policies or not.
     pub(crate) fn unmatched_descriptors(&self, is_known_domain: bool, descriptors: usize) {
-        let counters = &self.0.requests.unmatched_descriptors;
-        counters[usize::from(is_known_domain)].inc_by(descriptors as u64);
+        let counts = &self.1.requests.unmatched_descriptors;
+        counts[usize::from(is_known_domain)].add(descriptors as u64);
     }
 
     /// Shows the connections of a listener, once for each listener.
@@ -203,7 +218,9 @@ impl Observer {
     /// sections only a restart applies.
     pub(crate) fn reloaded(&self, changes: &[String], restart_needed: Vec<String>) {
         *self.0.restart_needed.lock() = restart_needed;
-        self.0.policies.follow(&self.gate().policies());
+        for worker in &*self.0.workers.lock() {
+            worker.policies.follow(&self.gate().policies());
+        }
         self.0.reloads.succeeded(self.0.clock.wall());
         self.audit_reload(OperationOutcome::Done, Some(changes), None);
     }
@@ -324,22 +341,25 @@ impl Observer {
     /// What each policy in force has decided.
     pub(crate) fn policy_totals(&self) -> Vec<(Name, PolicyTotals)> {
         let uncounted = self.gate().admin().uncounted();
-        let policies = self.gate().policies();
+        let (policies, workers) = (self.gate().policies(), self.workers());
+        let workers: Vec<&PolicyMetrics> = workers.iter().map(|worker| &worker.policies).collect();
         let totals = policies.names().map(|name| {
             let failed = uncounted.get(name).copied().unwrap_or_default();
-            (name.clone(), PolicyTotals { failed, ..self.0.policies.totals(name) })
+            (name.clone(), PolicyTotals { failed, ..PolicyMetrics::totals(&workers, name) })
         });
         totals.collect()
     }
 
     /// Requests that the gate has decided, at all listeners.
     pub(crate) fn request_totals(&self) -> RequestTotals {
-        self.0.requests.totals()
+        let workers = self.workers();
+        let workers: Vec<&RequestMetrics> = workers.iter().map(|worker| &worker.requests).collect();
+        RequestMetrics::totals(&workers)
     }
 
     /// How long decisions took, at all listeners.
     pub(crate) fn decision_times(&self) -> DurationCounts {
-        self.0.requests.decision_times.counts()
+        self.workers().iter().map(|worker| worker.requests.decision_times()).sum()
     }
 
     /// How the configuration in force came about.
@@ -374,8 +394,13 @@ impl Observer {
         registry.register_collector(Box::new(self.clone()));
         let mut page = String::with_capacity(32 * 1024);
         text::encode(&mut page, &registry)?;
-        self.0.policies.turn_if_due(self.0.clock.now());
+        let now = self.0.clock.now();
+        self.workers().iter().for_each(|worker| worker.policies.turn_if_due(now));
         Ok(format.convert(page))
+    }
+
+    fn workers(&self) -> Vec<Arc<WorkerMetrics>> {
+        self.0.workers.lock().clone()
     }
 
     fn audit(&self, event: &AuditEvent<'_>) {
@@ -385,11 +410,24 @@ impl Observer {
     }
 }
 
+impl WorkerMetrics {
+    fn new(gate: &Gate<AnyStore>, clock: &dyn Clock) -> Self {
+        Self {
+            requests: RequestMetrics::default(),
+            policies: PolicyMetrics::new(&gate.policies(), clock.now()),
+        }
+    }
+}
+
 impl Collector for Observer {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let (state, page) = (&*self.0, &mut Page(encoder));
-        state.requests.encode(page)?;
-        state.policies.encode(page)?;
+        let workers = self.workers();
+        let requests: Vec<&RequestMetrics> =
+            workers.iter().map(|worker| &worker.requests).collect();
+        RequestMetrics::encode(&requests, page)?;
+        let policies: Vec<&PolicyMetrics> = workers.iter().map(|worker| &worker.policies).collect();
+        PolicyMetrics::encode(&policies, page)?;
         encode_connections(&state.connections.lock(), page)?;
         gate_metrics::encode(&self.0.gate, page)?;
         page.metric(

@@ -1,7 +1,9 @@
 //! Metrics of what each policy has decided.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::fmt;
+use std::iter::Sum;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -14,14 +16,16 @@ use slidegate::{Decision, Name, Policies, PolicyStanding, Standing, Timestamp};
 
 use super::page::Page;
 
-/// Counters of the policies in force. Labels are names of policies and plans in the configuration,
+/// What one worker has decided under the policies in force. Labels are names of policies and plans in the configuration,
 /// so clients cannot add series.
 #[derive(Debug)]
 pub(super) struct PolicyMetrics {
-    policies: ArcSwap<HashMap<Name, PolicyCounters, RandomState>>,
+    policies: ArcSwap<Counters>,
     /// When the current period of the lowest standings began, in nanoseconds.
     period_began_ns: AtomicU64,
 }
+
+type Counters = HashMap<Name, PolicyCounters, RandomState>;
 
 /// Clones count together.
 #[derive(Debug, Clone, Default)]
@@ -62,6 +66,18 @@ impl PolicyTotals {
     /// In the order of the fields.
     pub(crate) fn values(self) -> [u64; 5] {
         [self.allowed, self.denied_or_banned, self.shadow, self.candidate, self.failed]
+    }
+}
+
+impl Sum for PolicyTotals {
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        all.fold(Self::default(), |sum, one| Self {
+            allowed: sum.allowed + one.allowed,
+            denied_or_banned: sum.denied_or_banned + one.denied_or_banned,
+            shadow: sum.shadow + one.shadow,
+            candidate: sum.candidate + one.candidate,
+            failed: sum.failed + one.failed,
+        })
     }
 }
 
@@ -108,55 +124,58 @@ impl PolicyMetrics {
         }
     }
 
-    /// What a policy has decided, but for what the store could not count.
-    pub(super) fn totals(&self, policy: &Name) -> PolicyTotals {
-        let policies = self.policies.load();
-        policies.get(policy).map(PolicyCounters::totals).unwrap_or_default()
+    /// What a policy has decided at all workers, but for what the store could not count.
+    pub(super) fn totals(workers: &[&Self], policy: &Name) -> PolicyTotals {
+        let counters = workers.iter().map(|worker| worker.policies.load());
+        counters.filter_map(|policies| policies.get(policy).map(PolicyCounters::totals)).sum()
     }
 
-    pub(super) fn encode(&self, page: &mut Page<'_>) -> fmt::Result {
-        let policies = self.policies.load();
-        let mut policies: Vec<(&str, &PolicyCounters)> =
-            policies.iter().map(|(name, counters)| (&**name, counters)).collect();
-        policies.sort_unstable_by_key(|(name, _)| *name);
+    /// Writes what all workers have decided.
+    pub(super) fn encode(workers: &[&Self], page: &mut Page<'_>) -> fmt::Result {
+        let workers: Vec<Arc<Counters>> =
+            workers.iter().map(|worker| worker.policies.load_full()).collect();
+        // Every worker has the same policies, but for the moment of a reload.
+        let mut names: Vec<&Name> = workers.first().iter().flat_map(|first| first.keys()).collect();
+        names.sort_unstable();
+        let policies: Vec<(&str, Vec<&PolicyCounters>)> = names
+            .into_iter()
+            .map(|name| (&**name, workers.iter().filter_map(|worker| worker.get(name)).collect()))
+            .collect();
         let each = |counter: fn(&PolicyCounters) -> &Counter| {
-            policies
-                .iter()
-                .map(move |(policy, counters)| ([("policy", *policy)], counter(counters).clone()))
+            policies.iter().map(move |(policy, workers)| {
+                let count: u64 = workers.iter().map(|worker| counter(worker).get()).sum();
+                ([("policy", *policy)], count)
+            })
         };
-        page.family(
+        page.counters(
             "slidegate_policy_decisions",
             "Decisions of each policy, by plan (empty if the policy has none) and verdict: allow, \
              deny (a quota is used up), shadow-deny (a shadow policy), block (the policy has \
              banned the identity; its plan is not looked up).",
-            policies.iter().flat_map(|(policy, counters)| {
-                counters.verdicts().map(move |(plan, verdict, counter)| {
-                    ([("policy", *policy), ("plan", plan), ("verdict", verdict)], counter.clone())
-                })
-            }),
+            policies.iter().flat_map(|(policy, workers)| verdicts(policy, workers)),
         )?;
-        page.family(
+        page.counters(
             "rate_limit_exceeded",
             "Requests denied because a quota of the policy was used up. A request that several \
              policies deny counts for each.",
             each(|policy| &policy.exceeded),
         )?;
-        page.family(
+        page.counters(
             "slidegate_shadow_denials",
             "Requests that the shadow policy would have denied.",
             each(|policy| &policy.shadow_denials),
         )?;
-        page.family(
+        page.counters(
             "slidegate_candidate_denials",
             "Requests that the policy had room for and its candidate would have denied.",
             each(|policy| &policy.candidate_denials),
         )?;
-        page.family(
+        page.counters(
             "slidegate_banned_requests",
             "Requests refused without asking a store, because the policy has banned their identity.",
             each(|policy| &policy.banned),
         )?;
-        page.family(
+        page.counters(
             "slidegate_unknown_plans",
             "Requests that named a plan that does not exist and were counted under the policy's \
              default plan.",
@@ -164,7 +183,12 @@ impl PolicyMetrics {
         )?;
         let lowest: Vec<_> = policies
             .iter()
-            .filter_map(|(policy, counters)| Some(([("policy", *policy)], counters.lowest.get()?)))
+            .filter_map(|(policy, workers)| {
+                let lowest = workers.iter().filter_map(|worker| worker.lowest.get());
+                // The longest wait of those with the least remaining.
+                let lowest = lowest.min_by_key(|(remaining, wait)| (*remaining, Reverse(*wait)))?;
+                Some(([("policy", *policy)], lowest))
+            })
             .collect();
         page.gauges(
             "rate_limit_remaining",
@@ -242,6 +266,24 @@ impl PolicyCounters {
         });
         by_plan.chain([("", "block", &self.banned)])
     }
+}
+
+/// What a policy has decided at all workers, by plan and verdict.
+fn verdicts<'p>(
+    policy: &'p str,
+    workers: &[&'p PolicyCounters],
+) -> Vec<([(&'static str, &'p str); 3], u64)> {
+    let Some((first, others)) = workers.split_first() else { return Vec::new() };
+    let with_labels = first.verdicts().map(|(plan, verdict, counter)| {
+        ([("policy", policy), ("plan", plan), ("verdict", verdict)], counter.get())
+    });
+    let mut sums: Vec<_> = with_labels.collect();
+    for other in others {
+        for (sum, (_, _, counter)) in sums.iter_mut().zip(other.verdicts()) {
+            sum.1 += counter.get();
+        }
+    }
+    sums
 }
 
 /// The account that was nearest to its quota, in the current period and in the one before.

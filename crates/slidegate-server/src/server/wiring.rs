@@ -138,7 +138,7 @@ impl Server {
     /// What answers programs that ask at these addresses, on one worker.
     pub(crate) fn decisions(&self, local: &[ListenAddress]) -> RouterService {
         let (live, observer, clock) =
-            (self.live.clone(), self.observer.clone(), self.clock.clone());
+            (self.live.clone(), self.observer.for_worker(), self.clock.clone());
         let token = self.config.decisions.as_ref().and_then(|decisions| decisions.token.as_ref());
         let token = token.map(|token| self.required(token, ListenerKind::Decisions));
         let refunds = self.refunds.clone();
@@ -153,7 +153,7 @@ impl Server {
         let config = self.config.resp.as_ref()?;
         Some(Resp {
             live: self.live.clone(),
-            operator: self.operator(),
+            operator: Operator { observer: self.observer.for_worker(), ..self.operator() },
             clock: self.clock.clone(),
             token: config
                 .endpoint
@@ -170,7 +170,7 @@ impl Server {
     /// What answers Envoy.
     pub(crate) async fn rls(&self) -> RouterService {
         let (live, clock) = (self.live.clone(), self.clock.clone());
-        let service = EnvoyService { live, observer: self.observer.clone(), clock };
+        let service = EnvoyService { live, observer: self.observer.for_worker(), clock };
         let token = self.config.rls.as_ref().and_then(|rls| rls.token.as_ref());
         RouterService(envoy::router(service, token).await)
     }

@@ -52,7 +52,7 @@ impl<S: Store> OutgoingQueue<S> {
     /// Lets at most this many calls wait at the same time, by default 1024. One more fails at once
     /// with [`RateLimited::QueueFull`].
     #[must_use]
-    pub fn most_waiting(self, calls: usize) -> Self {
+    pub fn max_waiting(self, calls: usize) -> Self {
         Self { queues: AccountQueues::new(calls), ..self }
     }
 

@@ -8,13 +8,13 @@ use http_body_util::{BodyExt, Empty};
 use tokio::net::TcpStream;
 
 use super::client::{Client, Http2Client};
-use super::endpoint::{Endpoint, PATIENCE, anywhere, timeouts, until};
+use super::endpoint::{Endpoint, TEST_TIMEOUT, anywhere, timeouts, until};
 use crate::net::{Listeners, Settings, TrustedPeers};
 use crate::{Bounds, Timeouts};
 
-const SHORT: Duration = Duration::from_millis(200);
+const SHORT_TIMEOUT: Duration = Duration::from_millis(200);
 
-/// So much longer than `SHORT` that the one cannot be taken for the other.
+/// So much longer than `SHORT_TIMEOUT` that the one cannot be taken for the other.
 const LATE: Duration = Duration::from_secs(10);
 
 /// The preface, settings of enormous windows, and a request for `/endless`.
@@ -79,7 +79,7 @@ async fn what_is_not_http_gets_400() {
 
 #[tokio::test]
 async fn a_slow_head_is_cut_however_it_dawdles() {
-    let endpoint = Endpoint::open(&Timeouts { head: SHORT, idle: LATE, ..timeouts() });
+    let endpoint = Endpoint::open(&Timeouts { head: SHORT_TIMEOUT, idle: LATE, ..timeouts() });
     // Nothing at all, the beginning of a first head, and of a second.
     for (first, beginning) in [(false, ""), (false, "GET / HT"), (true, "GET / HTTP/1.1\r\nho")] {
         let mut client = Client::connect(endpoint.address()).await;
@@ -100,7 +100,7 @@ async fn a_slow_head_is_cut_however_it_dawdles() {
     let (mut reader, mut writer) = client.stream.split();
     let drip = async {
         loop {
-            tokio::time::sleep(SHORT / 10).await;
+            tokio::time::sleep(SHORT_TIMEOUT / 10).await;
             if tokio::io::AsyncWriteExt::write_all(&mut writer, b"x: y\r\n").await.is_err() {
                 std::future::pending::<()>().await;
             }
@@ -118,13 +118,14 @@ async fn a_slow_head_is_cut_however_it_dawdles() {
 
 #[tokio::test]
 async fn an_idle_connection_is_kept_longer_than_a_slow_head_and_then_closed() {
-    let endpoint = Endpoint::open(&Timeouts { head: SHORT, idle: SHORT * 3, ..timeouts() });
+    let endpoint =
+        Endpoint::open(&Timeouts { head: SHORT_TIMEOUT, idle: SHORT_TIMEOUT * 3, ..timeouts() });
     let mut client = Client::connect(endpoint.address()).await;
     client.get("/").await;
-    tokio::time::sleep(SHORT * 2).await;
+    tokio::time::sleep(SHORT_TIMEOUT * 2).await;
     client.get("/").await;
     let (took, rest) = client.end().await;
-    assert!(took > SHORT * 2 && took < PATIENCE / 2, "{took:?}");
+    assert!(took > SHORT_TIMEOUT * 2 && took < TEST_TIMEOUT / 2, "{took:?}");
     assert_eq!(rest, "");
     assert_eq!(endpoint.counts.timeouts(), 0);
 
@@ -139,10 +140,11 @@ async fn an_idle_connection_is_kept_longer_than_a_slow_head_and_then_closed() {
 
 #[tokio::test]
 async fn a_request_may_take_longer_than_an_idle_connection() {
-    let endpoint = Endpoint::open(&Timeouts { head: SHORT, idle: SHORT, ..timeouts() });
+    let endpoint =
+        Endpoint::open(&Timeouts { head: SHORT_TIMEOUT, idle: SHORT_TIMEOUT, ..timeouts() });
     let mut client = Client::connect(endpoint.address()).await;
     client.say("GET /wait HTTP/1.1\r\nhost: h\r\n\r\n").await;
-    tokio::time::sleep(SHORT * 3).await;
+    tokio::time::sleep(SHORT_TIMEOUT * 3).await;
     endpoint.answers.go.add_permits(1);
     assert_eq!(client.answer().await.1, "waited");
     client.end().await;
@@ -151,7 +153,7 @@ async fn a_request_may_take_longer_than_an_idle_connection() {
 
 #[tokio::test]
 async fn a_client_that_never_reads_is_cut() {
-    let endpoint = Endpoint::open(&Timeouts { idle: SHORT, ..timeouts() });
+    let endpoint = Endpoint::open(&Timeouts { idle: SHORT_TIMEOUT, ..timeouts() });
     let mut http1 = Client::connect(endpoint.address()).await;
     http1.say("GET /endless HTTP/1.1\r\nhost: h\r\n\r\n").await;
     until("it is there", || endpoint.counts.open() == 1).await;
@@ -177,12 +179,12 @@ async fn a_client_that_never_reads_is_cut() {
 
 #[tokio::test]
 async fn a_client_that_reads_slowly_is_not_cut() {
-    let endpoint = Endpoint::open(&Timeouts { idle: SHORT, ..timeouts() });
+    let endpoint = Endpoint::open(&Timeouts { idle: SHORT_TIMEOUT, ..timeouts() });
     let stream = TcpStream::connect(endpoint.address()).await.unwrap();
     let mut http2 = Http2Client::on(stream).await;
     let mut body = http2.begin("/endless").await;
     for _ in 0..8 {
-        tokio::time::sleep(SHORT / 2).await;
+        tokio::time::sleep(SHORT_TIMEOUT / 2).await;
         // Enough for HTTP/2 to tell the other side.
         let mut taken = 0;
         while taken < 2_000_000 {
@@ -242,7 +244,7 @@ async fn connections_beyond_the_bound_wait_for_busy_ones_to_end() {
     let mut third = Client::connect(endpoint.address()).await;
     third.say("GET /third HTTP/1.1\r\nhost: h\r\n\r\n").await;
     until("it waits", || endpoint.counts.waited() == 1).await;
-    tokio::time::sleep(SHORT).await;
+    tokio::time::sleep(SHORT_TIMEOUT).await;
     assert_eq!((endpoint.counts.open(), endpoint.counts.accepted()), (2, 2));
 
     endpoint.answers.go.add_permits(1);
@@ -354,7 +356,7 @@ async fn outlive_too_many_open_files() {
     files.pop();
     let mut client = Client::connect(endpoint.address()).await;
     client.say("GET / HTTP/1.1\r\nhost: h\r\n\r\n").await;
-    tokio::time::sleep(SHORT).await;
+    tokio::time::sleep(SHORT_TIMEOUT).await;
     assert_eq!(endpoint.counts.accepted(), 1);
     drop(files);
     assert_eq!(client.answer().await.1, "GET /");
@@ -363,11 +365,11 @@ async fn outlive_too_many_open_files() {
 
 #[tokio::test]
 async fn an_empty_line_between_requests_is_no_head() {
-    let endpoint = Endpoint::open(&Timeouts { head: SHORT, idle: LATE, ..timeouts() });
+    let endpoint = Endpoint::open(&Timeouts { head: SHORT_TIMEOUT, idle: LATE, ..timeouts() });
     let mut client = Client::connect(endpoint.address()).await;
     client.say("POST /length HTTP/1.1\r\nhost: h\r\ncontent-length: 1\r\n\r\nx\r\n").await;
     assert_eq!(client.answer().await.1, "1");
-    tokio::time::sleep(SHORT * 3).await;
+    tokio::time::sleep(SHORT_TIMEOUT * 3).await;
     client.say("\r\n\r\n").await;
     assert_eq!(client.get("/").await, "GET /");
     assert_eq!(endpoint.counts.timeouts(), 0);

@@ -14,7 +14,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout};
 
-use super::endpoint::PATIENCE;
+use super::endpoint::TEST_TIMEOUT;
 
 /// Speaks HTTP/1, byte by byte if need be.
 pub(super) struct Client<S = TcpStream> {
@@ -45,7 +45,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
 
     /// The head and the body of the next answer.
     pub(super) async fn answer(&mut self) -> (String, String) {
-        timeout(PATIENCE, self.read_answer()).await.expect("no answer came").unwrap()
+        timeout(TEST_TIMEOUT, self.read_answer()).await.expect("no answer came").unwrap()
     }
 
     /// How long it takes until the other side ends the connection, with everything that it says
@@ -53,7 +53,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
     pub(super) async fn end(&mut self) -> (Duration, String) {
         let started = Instant::now();
         let mut rest = std::mem::take(&mut self.unread);
-        let read = timeout(PATIENCE, self.stream.read_to_end(&mut rest)).await;
+        let read = timeout(TEST_TIMEOUT, self.stream.read_to_end(&mut rest)).await;
         // That it is reset is also an end.
         let _ = read.expect("the connection goes on");
         (started.elapsed(), String::from_utf8_lossy(&rest).into_owned())
@@ -129,7 +129,7 @@ impl Http2Client {
                 tokio::time::sleep(Duration::from_millis(2)).await;
             }
         };
-        timeout(PATIENCE, closed).await.expect("the connection goes on");
+        timeout(TEST_TIMEOUT, closed).await.expect("the connection goes on");
     }
 
     /// Another sender on the same connection.

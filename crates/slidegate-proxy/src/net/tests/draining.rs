@@ -7,7 +7,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::client::{Client, Http2Client};
-use super::endpoint::{Endpoint, PATIENCE, anywhere, timeouts, until};
+use super::endpoint::{Endpoint, TEST_TIMEOUT, anywhere, timeouts, until};
 use crate::net::{Listeners, Settings};
 use crate::{Bounds, ListenAddress, Timeouts};
 
@@ -53,7 +53,7 @@ async fn http2_gets_a_goaway_and_finishes_what_it_has_begun() {
 
     endpoint.begin_to_close();
     let refused = async { while client.get("/more").await.is_ok() {} };
-    timeout(PATIENCE, refused).await.unwrap();
+    timeout(TEST_TIMEOUT, refused).await.unwrap();
     assert!(!endpoint.is_closed());
     endpoint.answers.go.add_permits(1);
     assert_eq!(waiting.await.unwrap().unwrap().1, "waited");
@@ -88,7 +88,7 @@ async fn connections_that_wait_to_be_accepted_are_still_served() {
         clients.push(client);
     }
     let settings = Settings::new(&timeouts(), &Bounds::default());
-    let endpoint = Endpoint::with_word_given(listeners, &settings);
+    let endpoint = Endpoint::drained_at_start(listeners, &settings);
     for client in &mut clients {
         assert_eq!(client.answer().await.1, "GET /early");
     }
@@ -144,7 +144,7 @@ async fn connections_with_many_pipelined_requests_notice_a_drain_too() {
     endpoint.begin_to_close();
     for client in &mut clients {
         let (took, rest) = client.end().await;
-        assert!(took < PATIENCE / 2 && rest.is_empty(), "{took:?} {rest}");
+        assert!(took < TEST_TIMEOUT / 2 && rest.is_empty(), "{took:?} {rest}");
     }
     drop(clients);
     endpoint.close().await;

@@ -22,11 +22,11 @@ use crate::net::{Accepted, ConnectionTable, Handler, Listeners, RequestBody, Set
 use crate::{Bounds, ListenAddress, Timeouts};
 
 /// Longer than anything takes that is to happen, even on a busy machine.
-pub(super) const PATIENCE: Duration = Duration::from_secs(20);
+pub(super) const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Long enough for tests, except for those that wait for one of them.
 pub(super) fn timeouts() -> Timeouts {
-    Timeouts { head: PATIENCE, idle: PATIENCE, drain: PATIENCE, ..Timeouts::default() }
+    Timeouts { head: TEST_TIMEOUT, idle: TEST_TIMEOUT, drain: TEST_TIMEOUT, ..Timeouts::default() }
 }
 
 /// An endpoint, and the threads behind it.
@@ -54,7 +54,7 @@ impl Endpoint {
     }
 
     /// An endpoint that is to close before it has opened.
-    pub(super) fn with_word_given(listeners: Listeners, settings: &Settings) -> Self {
+    pub(super) fn drained_at_start(listeners: Listeners, settings: &Settings) -> Self {
         let shutdown = CancellationToken::new();
         shutdown.cancel();
         Self::start(listeners, settings, shutdown)
@@ -153,7 +153,7 @@ pub(super) async fn until(what: &str, mut condition: impl FnMut() -> bool) {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, look)
+    tokio::time::timeout(TEST_TIMEOUT, look)
         .await
         .unwrap_or_else(|_| panic!("waited in vain until {what}"));
 }

@@ -8,7 +8,7 @@ use tokio::net::UnixStream;
 use slidegate_testbed::Directory;
 
 use super::client::{Client, Http2Client};
-use super::endpoint::{Endpoint, PATIENCE, anywhere, timeouts, until};
+use super::endpoint::{Endpoint, TEST_TIMEOUT, anywhere, timeouts, until};
 use crate::net::{Listeners, Settings, TrustedPeers};
 use crate::{Bounds, ListenAddress, Timeouts};
 
@@ -141,7 +141,7 @@ async fn a_connection_whose_proxy_header_takes_too_long_is_closed() {
     let mut client = Client::connect(endpoint.address()).await;
     client.say("PROXY TCP4 203.0.").await;
     let (took, _) = client.end().await;
-    assert!(took < PATIENCE / 2, "{took:?}");
+    assert!(took < TEST_TIMEOUT / 2, "{took:?}");
     until("it is counted", || endpoint.counts.proxy_header_failures() == 1).await;
     endpoint.close().await;
 }

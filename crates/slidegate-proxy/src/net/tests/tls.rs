@@ -16,7 +16,7 @@ use tokio_rustls::client::TlsStream;
 use slidegate_testbed::{Directory, Slidegate};
 
 use super::client::{Client, Http2Client};
-use super::endpoint::{Endpoint, PATIENCE, anywhere, timeouts, until};
+use super::endpoint::{Endpoint, TEST_TIMEOUT, anywhere, timeouts, until};
 use crate::net::{Listeners, Settings, Tls, TlsError, TlsPem, TrustedPeers};
 use crate::{Bounds, Timeouts};
 
@@ -203,7 +203,7 @@ async fn what_is_no_handshake_is_closed_and_so_is_a_slow_one() {
     let mut slow = Client::connect(endpoint.address()).await;
     slow.say([0x16, 0x03]).await;
     let (took, _) = slow.end().await;
-    assert!(took < PATIENCE / 2, "{took:?}");
+    assert!(took < TEST_TIMEOUT / 2, "{took:?}");
     until("it is counted", || endpoint.counts.tls_failures() == 2).await;
     endpoint.close().await;
 }
@@ -219,7 +219,7 @@ async fn a_connection_that_is_silent_after_the_handshake_is_closed_whatever_the_
         let mut silent =
             Client::on(connect(&endpoint, &files.certificate, protocols).await.unwrap());
         let (took, _) = silent.end().await;
-        assert!(took < PATIENCE / 2, "{took:?} for {protocols:?}");
+        assert!(took < TEST_TIMEOUT / 2, "{took:?} for {protocols:?}");
         until("it is counted", || endpoint.counts.timeouts() == before + 1).await;
     }
     endpoint.close().await;

@@ -46,7 +46,7 @@ pub struct MemoryStore {
     pub(crate) clock: StoreClock,
     pub(crate) capacity: usize,
     /// Charges that found no room.
-    refused: AtomicU64,
+    over_capacity: AtomicU64,
     warning: Warning,
 }
 
@@ -94,7 +94,7 @@ impl MemoryStoreBuilder {
             hasher,
             clock: self.clock,
             capacity: self.capacity,
-            refused: AtomicU64::new(0),
+            over_capacity: AtomicU64::new(0),
             warning: Warning::default(),
         }
     }
@@ -108,7 +108,7 @@ pub struct MemoryStats {
     /// How many there may be.
     pub capacity: usize,
     /// Charges that found no room since the store was made.
-    pub refused: u64,
+    pub over_capacity: u64,
     /// Accounts that were swept since the store was made.
     pub swept: u64,
 }
@@ -142,7 +142,7 @@ impl MemoryStore {
         let mut stats = MemoryStats {
             accounts: 0,
             capacity: self.capacity,
-            refused: self.refused.load(Ordering::Relaxed),
+            over_capacity: self.over_capacity.load(Ordering::Relaxed),
             swept: 0,
         };
         for i in 0..self.shards.len() {
@@ -311,14 +311,14 @@ impl MemoryStore {
             lock.make_room(now, planned.len());
         }
         if let Err(error) = find_slots(planned, &locks) {
-            self.count_refused(1, now);
+            self.count_over_capacity(1, now);
             return Err(error);
         }
         let uncounted =
             |charge: &&PlannedCharge<'_>| matches!(charge.slot, Slot::Overflow | Slot::Waived);
-        let refused = planned.iter().filter(uncounted).count();
-        if refused > 0 {
-            self.count_refused(refused as u64, now);
+        let over_capacity = planned.iter().filter(uncounted).count();
+        if over_capacity > 0 {
+            self.count_over_capacity(over_capacity as u64, now);
         }
         let mut spent = true;
         for charge in &mut *planned {
@@ -332,7 +332,7 @@ impl MemoryStore {
             let account = locks[charge.lock].account(charge, commit, now);
             charge.settle(account, commit, now, &mut standings);
         }
-        Ok(Receipt { spent, at: now, degraded: refused > 0, standings })
+        Ok(Receipt { spent, at: now, degraded: over_capacity > 0, standings })
     }
 
     /// Locks the shards of all charges in ascending order, so that no two calls wait for each
@@ -362,8 +362,8 @@ impl MemoryStore {
         self.shards[shard].0.lock()
     }
 
-    fn count_refused(&self, charges: u64, now: Timestamp) {
-        self.refused.fetch_add(charges, Ordering::Relaxed);
+    fn count_over_capacity(&self, charges: u64, now: Timestamp) {
+        self.over_capacity.fetch_add(charges, Ordering::Relaxed);
         if self.warning.is_due(now) {
             tracing::warn!(
                 capacity = self.capacity,

@@ -14,7 +14,7 @@ use crate::limit::{StoreError, Timestamp};
 
 /// How many buckets one sweep looks through. A sweep goes on where the last one ended, so every
 /// account that is over is found before long.
-const SWEEP: usize = 32;
+const SWEEP_BUCKETS: usize = 32;
 /// Calls between two sweeps. A sweep touches memory that the call does not need, but in a row; done
 /// seldom, it hardly costs.
 const CALLS_PER_SWEEP: u32 = 256;
@@ -97,7 +97,7 @@ impl Shard {
         self.last_now = now;
         self.calls += 1;
         if self.calls >= CALLS_PER_SWEEP {
-            self.sweep(now, SWEEP);
+            self.sweep(now, SWEEP_BUCKETS);
         }
     }
 
@@ -105,7 +105,7 @@ impl Shard {
     /// that no account moves while the call goes on.
     pub(super) fn make_room(&mut self, now: Timestamp, accounts: usize) {
         if self.accounts.len() + accounts > self.capacity {
-            self.sweep(now, SWEEP);
+            self.sweep(now, SWEEP_BUCKETS);
         }
         let room = self.capacity.saturating_sub(self.accounts.len()).min(accounts);
         self.accounts.reserve(room, |account| self.hasher.hash_one(account.key.as_bytes()));
@@ -118,7 +118,7 @@ impl Shard {
         }
         let most = self.capacity - self.capacity / KEPT_PART;
         if self.accounts.len() >= most {
-            self.sweep(now, SWEEP);
+            self.sweep(now, SWEEP_BUCKETS);
         }
         self.accounts.len() < most
     }
