@@ -1,9 +1,11 @@
 //! A limit on the permits that one client address holds at the same time.
 
 use std::collections::HashMap;
+use std::hash::BuildHasher;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
+use foldhash::fast::RandomState;
 use parking_lot::Mutex;
 
 /// Limits how many permits each address holds. Clones share the counts.
@@ -11,9 +13,18 @@ use parking_lot::Mutex;
 /// One IPv6 client usually has a whole /64 network, so that network counts as one address.
 #[derive(Debug, Clone)]
 pub(crate) struct PerAddressLimit {
-    held: Arc<Mutex<HashMap<IpAddr, usize, foldhash::fast::RandomState>>>,
+    held: Arc<HeldPermits>,
     max: usize,
 }
+
+/// In shards by the address, so that workers seldom wait for each other.
+#[derive(Debug, Default)]
+struct HeldPermits {
+    shards: [Mutex<HashMap<IpAddr, usize, RandomState>>; SHARDS],
+    hasher: RandomState,
+}
+
+const SHARDS: usize = 32;
 
 /// Counts towards its address until it is dropped.
 #[derive(Debug)]
@@ -30,7 +41,7 @@ impl PerAddressLimit {
     /// Returns `None` if the address holds the maximum.
     pub(crate) fn acquire(&self, address: IpAddr) -> Option<AddressPermit> {
         let network = network(address);
-        let mut held = self.held.lock();
+        let mut held = self.held.shard(network).lock();
         let count = held.entry(network).or_insert(0);
         if *count >= self.max {
             return None;
@@ -40,9 +51,15 @@ impl PerAddressLimit {
     }
 }
 
+impl HeldPermits {
+    fn shard(&self, network: IpAddr) -> &Mutex<HashMap<IpAddr, usize, RandomState>> {
+        &self.shards[self.hasher.hash_one(network) as usize % SHARDS]
+    }
+}
+
 impl Drop for AddressPermit {
     fn drop(&mut self) {
-        let mut held = self.limit.held.lock();
+        let mut held = self.limit.held.shard(self.network).lock();
         if let Some(count) = held.get_mut(&self.network) {
             *count -= 1;
             if *count == 0 {
@@ -78,6 +95,6 @@ mod tests {
         drop(first);
         assert!(acquire("2001:db8::3").is_some());
         drop(second);
-        assert!(limit.held.lock().is_empty());
+        assert!(limit.held.shards.iter().all(|shard| shard.lock().is_empty()));
     }
 }

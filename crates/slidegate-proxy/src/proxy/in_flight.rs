@@ -2,8 +2,7 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
-
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::Bounds;
 use crate::per_address::{AddressPermit, PerAddressLimit};
@@ -11,21 +10,33 @@ use crate::per_address::{AddressPermit, PerAddressLimit};
 /// Limits the requests in flight, over all workers.
 #[derive(Debug)]
 pub(crate) struct InFlightLimit {
-    total: Arc<Semaphore>,
+    total: Arc<AtomicUsize>,
+    max_total: usize,
     per_address: PerAddressLimit,
 }
 
 /// Counts as one request in flight until it is dropped.
 #[derive(Debug)]
 pub(crate) struct InFlightPermit {
-    _total: OwnedSemaphorePermit,
+    _total: TotalPermit,
     _address: Option<AddressPermit>,
+}
+
+/// A counter is enough: no request waits for a permit, so there is no queue to lock.
+#[derive(Debug)]
+struct TotalPermit(Arc<AtomicUsize>);
+
+impl Drop for TotalPermit {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl InFlightLimit {
     pub(crate) fn new(bounds: &Bounds) -> Self {
         Self {
-            total: Arc::new(Semaphore::new(bounds.in_flight.min(Semaphore::MAX_PERMITS))),
+            total: Arc::default(),
+            max_total: bounds.in_flight,
             per_address: PerAddressLimit::new(bounds.in_flight_per_address),
         }
     }
@@ -33,7 +44,11 @@ impl InFlightLimit {
     /// Returns `None` if a limit is reached. Requests without a client address count towards the
     /// total only.
     pub(crate) fn begin(&self, client: Option<IpAddr>) -> Option<InFlightPermit> {
-        let total = Arc::clone(&self.total).try_acquire_owned().ok()?;
+        // Released by its drop if a limit is reached.
+        let total = TotalPermit(Arc::clone(&self.total));
+        if self.total.fetch_add(1, Ordering::Relaxed) >= self.max_total {
+            return None;
+        }
         let address = match client {
             Some(client) => Some(self.per_address.acquire(client)?),
             None => None,
@@ -60,6 +75,6 @@ mod tests {
         drop(first);
         assert!(from("2001:db8::3").is_some());
         drop((second, third));
-        assert_eq!(limit.total.available_permits(), 3);
+        assert_eq!(limit.total.load(Ordering::Relaxed), 0);
     }
 }

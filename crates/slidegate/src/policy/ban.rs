@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
+use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -10,6 +11,7 @@ use foldhash::fast::RandomState;
 use parking_lot::Mutex;
 
 use crate::limit::clock::{Clock, Timestamp, Warning};
+use crate::limit::memory::shards_for;
 use crate::limit::{Account, Ledger, Name, Period, Quota, StoreError};
 
 /// How often an identity may be denied under a policy, and how long it is refused after that.
@@ -91,10 +93,12 @@ pub struct BanStats {
 /// It has room for a fixed number. Those whose ban and denials are over make way; when all are
 /// live, the denials of a newcomer are not counted, so a full table bans no account by mistake.
 pub(crate) struct Bans {
-    table: Mutex<BanTable>,
+    /// By the account's hash, as the shards of a memory store.
+    shards: Box<[Mutex<BanTable>]>,
+    hasher: RandomState,
     /// Read under the lock, so that time does not go back.
     clock: Arc<dyn Clock>,
-    /// Read without the lock: nearly always the table is empty.
+    /// In all shards. Read without a lock: nearly always there are none.
     accounts: AtomicUsize,
     warning: Warning,
     pub(crate) listener: Option<BanListener>,
@@ -132,9 +136,13 @@ const FULL_SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
 impl Bans {
     pub(crate) fn new(capacity: usize, clock: Arc<dyn Clock>) -> Self {
-        let stats = BanStats { capacity, ..BanStats::default() };
+        let shards = shards_for(capacity);
+        let shard =
+            |i| BanStats { capacity: capacity.saturating_add(i) / shards, ..BanStats::default() };
+        let table = |stats| Mutex::new(BanTable { stats, ..BanTable::default() });
         Self {
-            table: Mutex::new(BanTable { stats, ..BanTable::default() }),
+            shards: (0..shards).map(shard).map(table).collect(),
+            hasher: RandomState::default(),
             clock,
             accounts: AtomicUsize::default(),
             warning: Warning::default(),
@@ -150,7 +158,7 @@ impl Bans {
 
     /// When an account is to come back, if it is banned.
     pub(crate) fn retry_after(&self, account: &Account) -> Option<Duration> {
-        self.locked(|table, now| {
+        self.locked(account, |table, now| {
             let record = table.records.get_mut(account)?;
             let rest = record.rest(now);
             if record.is_over(now) {
@@ -162,7 +170,7 @@ impl Bans {
 
     /// Whether an account is banned, or has denials that count towards a ban.
     pub(crate) fn has_record(&self, account: &Account) -> bool {
-        self.locked(|table, now| {
+        self.locked(account, |table, now| {
             table.records.get(account).is_some_and(|record| !record.is_over(now))
         })
     }
@@ -175,7 +183,7 @@ impl Bans {
         ban: Ban,
         denied_for: Duration,
     ) -> Option<Duration> {
-        let (rest, begun) = self.locked(|table, now| {
+        let (rest, begun) = self.locked(&account, |table, now| {
             let Some(record) = self.record(table, &account, ban, now) else { return (None, false) };
             let begun = record.rest(now).is_none() && record.count(ban, denied_for, now);
             let rest = record.rest(now);
@@ -194,7 +202,7 @@ impl Bans {
 
     /// Begins a ban now, whether there is another or not.
     pub(crate) fn begin(&self, account: &Account, ban: Ban) -> Result<(), StoreError> {
-        self.locked(|table, now| {
+        self.locked(account, |table, now| {
             let record = self.record(table, account, ban, now).ok_or(StoreError::Full)?;
             *record = BanRecord::begin(ban, Duration::ZERO, now);
             table.stats.begun += 1;
@@ -209,7 +217,7 @@ impl Bans {
         if rest.is_zero() {
             return Ok(());
         }
-        self.locked(|table, now| {
+        self.locked(&active.account, |table, now| {
             let record = self.record(table, &active.account, ban, now).ok_or(StoreError::Full)?;
             if record.rest(now).is_none_or(|(own, _)| own < rest) {
                 *record = BanRecord::begin(ban.lasting(rest), active.retry_after, now);
@@ -223,36 +231,62 @@ impl Bans {
 
     /// The bans in force under these policies.
     pub(crate) fn active(&self, policies: &HashSet<&Name>) -> Vec<ActiveBan> {
-        self.locked(|table, now| {
+        let of_shard = |table: &mut BanTable, now| {
             let records = table.records.iter_mut();
             let active = records.filter(|(account, _)| policies.contains(&account.policy));
             let active = active.filter_map(|(account, record)| {
                 let (rest, retry_after) = record.rest(now)?;
                 Some(ActiveBan { account: account.clone(), rest, retry_after })
             });
-            active.collect()
-        })
+            active.collect::<Vec<_>>()
+        };
+        self.shards.iter().flat_map(|shard| self.locked_shard(shard, of_shard)).collect()
     }
 
     /// Lifts an account's ban and forgets its denials.
     pub(crate) fn forget(&self, account: &Account) {
-        self.locked(|table, _| table.records.remove(account));
+        self.locked(account, |table, _| table.records.remove(account));
     }
 
     /// Forgets the accounts of all policies but these.
     pub(crate) fn keep(&self, kept: &HashSet<&Name>) {
-        self.locked(|table, _| table.records.retain(|account, _| kept.contains(&account.policy)));
+        for shard in &self.shards {
+            self.locked_shard(shard, |table, _| {
+                table.records.retain(|account, _| kept.contains(&account.policy));
+            });
+        }
     }
 
     pub(crate) fn stats(&self) -> BanStats {
-        self.locked(|table, _| BanStats { accounts: table.records.len(), ..table.stats })
+        let of_shard =
+            |table: &mut BanTable, _| BanStats { accounts: table.records.len(), ..table.stats };
+        let shards = self.shards.iter().map(|shard| self.locked_shard(shard, of_shard));
+        shards.fold(BanStats::default(), |sum, shard| BanStats {
+            accounts: sum.accounts + shard.accounts,
+            capacity: sum.capacity + shard.capacity,
+            begun: sum.begun + shard.begun,
+            adopted: sum.adopted + shard.adopted,
+            over_capacity: sum.over_capacity + shard.over_capacity,
+        })
     }
 
-    /// Works on the table under its lock, as of now, and notes how many accounts it leaves.
-    fn locked<T>(&self, work: impl FnOnce(&mut BanTable, Timestamp) -> T) -> T {
-        let mut table = self.table.lock();
+    /// Works on the shard of an account.
+    fn locked<T>(&self, account: &Account, work: impl FnOnce(&mut BanTable, Timestamp) -> T) -> T {
+        let hash = self.hasher.hash_one(account) as usize;
+        self.locked_shard(&self.shards[hash & (self.shards.len() - 1)], work)
+    }
+
+    /// Works on a shard under its lock, as of now, and notes how many accounts it leaves.
+    fn locked_shard<T>(
+        &self,
+        shard: &Mutex<BanTable>,
+        work: impl FnOnce(&mut BanTable, Timestamp) -> T,
+    ) -> T {
+        let mut table = shard.lock();
+        let before = table.records.len();
         let output = work(&mut table, self.clock.now());
-        self.accounts.store(table.records.len(), Ordering::Relaxed);
+        let after = table.records.len();
+        self.accounts.fetch_add(after.wrapping_sub(before), Ordering::Relaxed);
         output
     }
 
@@ -270,7 +304,7 @@ impl Bans {
                 table.stats.over_capacity += 1;
                 if self.warning.is_due(now) {
                     tracing::warn!(
-                        capacity = table.stats.capacity,
+                        capacity = table.stats.capacity * self.shards.len(),
                         "the table of bans is full: denials of new identities lead to no bans; \
                          raise store.local_capacity (in Rust, the capacity of the store given to \
                          Gate::with_local)"

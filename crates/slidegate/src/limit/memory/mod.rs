@@ -84,8 +84,7 @@ impl MemoryStoreBuilder {
 
     /// Makes the store.
     pub fn build(self) -> MemoryStore {
-        let shards = (self.capacity / MIN_ACCOUNTS_PER_SHARD).clamp(1, MAX_SHARDS);
-        let shards = 1 << shards.ilog2();
+        let shards = shards_for(self.capacity);
         // The seed is random, because clients choose identities.
         let hasher = RandomState::default();
         let shard = |i| Shard::new(self.capacity.saturating_add(i) / shards, hasher.clone());
@@ -98,6 +97,11 @@ impl MemoryStoreBuilder {
             warning: Warning::default(),
         }
     }
+}
+
+/// How many shards a table of so many accounts has: a power of two.
+pub(crate) fn shards_for(capacity: usize) -> usize {
+    1 << (capacity / MIN_ACCOUNTS_PER_SHARD).clamp(1, MAX_SHARDS).ilog2()
 }
 
 /// What a memory store holds.
