@@ -39,4 +39,6 @@ pub use crate::proxy::{
     ProxyBody, ProxyError, RequestOrigin, ReverseProxy, UpstreamBody, UpstreamBodyError,
     UpstreamError, UpstreamOutcome,
 };
-pub use crate::settings::{Bounds, HeaderRules, HostRule, ProxyConfig, RouteConfig, Timeouts};
+pub use crate::settings::{
+    Bounds, ForwardingHeader, HeaderRules, HostRule, ProxyConfig, RouteConfig, Timeouts,
+};

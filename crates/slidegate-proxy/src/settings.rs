@@ -13,6 +13,8 @@ pub struct ProxyConfig {
     pub host: HostRule,
     /// How ambiguous headers are handled.
     pub headers: HeaderRules,
+    /// The headers that tell upstream where a request comes from.
+    pub forwarding: Vec<ForwardingHeader>,
     /// Protocols that clients can upgrade to.
     pub upgrades: Vec<HeaderValue>,
     /// Worker threads, each with its own connections.
@@ -42,6 +44,39 @@ pub enum HostRule {
     Keep,
     /// The host of the upstream server.
     Upstream,
+}
+
+/// A header that tells upstream where a request comes from.
+///
+/// One that a trusted proxy in front has sent is kept, and completed where it lists proxies, whether
+/// it is configured or not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ForwardingHeader {
+    /// `X-Forwarded-For`: the peer's address, after those of proxies in front.
+    XForwardedFor,
+    /// `X-Forwarded-Host`: the host that the client requested.
+    XForwardedHost,
+    /// `X-Forwarded-Proto`: `http` or `https`, as the client used.
+    XForwardedProto,
+    /// `X-Real-IP`: the client's address.
+    XRealIp,
+    /// `Forwarded` of RFC 7239, which has all of these.
+    Forwarded,
+}
+
+impl ForwardingHeader {
+    /// All of them, with their names.
+    pub const ALL: [(&'static str, Self); 5] = [
+        ("x-forwarded-for", Self::XForwardedFor),
+        ("x-forwarded-host", Self::XForwardedHost),
+        ("x-forwarded-proto", Self::XForwardedProto),
+        ("x-real-ip", Self::XRealIp),
+        ("forwarded", Self::Forwarded),
+    ];
+
+    /// Those that applications behind a proxy usually read, as Caddy and Traefik send them too.
+    pub const DEFAULT: [Self; 3] =
+        [Self::XForwardedFor, Self::XForwardedHost, Self::XForwardedProto];
 }
 
 /// How headers are handled that upstreams can interpret in more than one way.

@@ -24,7 +24,6 @@ use super::route::{Route, Routes};
 use super::upstream::Upstream;
 use super::{ReverseProxy, tunnel};
 use crate::net::{IdleTimeout, RequestBody, RequestBodyError, Upload};
-use crate::settings::ProxyConfig;
 
 /// Forwards an allowed request to upstream.
 #[derive(Clone, Copy)]
@@ -119,9 +118,7 @@ impl Forward<'_> {
         let (mut head, body) = request.into_parts();
         let upgrade = head.extensions.remove::<OnUpgrade>();
         head.extensions.clear();
-        let ProxyConfig { host, upgrades, .. } = &self.proxy.config;
-        let headers = ProxyHeaders::new(self.origin, *host, upgrades, &head);
-        headers.apply(&mut head);
+        let headers = ProxyHeaders::new(self.origin, &self.proxy.config, &mut head);
         let upgrade = upgrade.filter(|_| headers.wants_upgrade());
         let upload = body.upload();
         let request = Some(Request::from_parts(head, body));

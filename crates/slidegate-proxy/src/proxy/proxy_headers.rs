@@ -6,10 +6,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::uri::{Authority, PathAndQuery};
 use http::{HeaderMap, HeaderName, HeaderValue, Uri, Version, header, request};
+use smallvec::SmallVec;
 
 use super::RequestOrigin;
 use super::upstream::Upstream;
-use crate::HostRule;
+use crate::{ForwardingHeader, HostRule, ProxyConfig};
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
@@ -27,7 +28,6 @@ const MAX_LISTED_NAMES: usize = 100;
 /// The headers that the proxy adds to a request.
 #[derive(Debug)]
 pub(crate) struct ProxyHeaders {
-    origin: RequestOrigin,
     host_rule: HostRule,
     /// The host that the client requested.
     host: Option<HeaderValue>,
@@ -35,33 +35,63 @@ pub(crate) struct ProxyHeaders {
     upgrade: Option<HeaderValue>,
 }
 
+/// The fields of a request that the proxy acts on, found in one pass.
+#[derive(Default)]
+struct ActedOn {
+    has_connection: bool,
+    has_te: bool,
+    /// Fields that upstream does not get.
+    removed: SmallVec<[HeaderName; 4]>,
+    /// Forwarding headers of a trusted proxy in front.
+    forwarding: SmallVec<[ForwardingHeader; 5]>,
+}
+
+impl ActedOn {
+    fn in_headers(headers: &HeaderMap, is_trusted: bool) -> Self {
+        let mut found = Self::default();
+        for name in headers.keys() {
+            let text = name.as_str();
+            found.has_connection |= *name == header::CONNECTION;
+            found.has_te |= *name == header::TE;
+            let forwarding = forwarding_header(text);
+            // hyper sends `100 Continue` to the client.
+            if is_hop_by_hop(text)
+                || *name == header::EXPECT
+                || (!is_trusted && forwarding.is_some())
+            {
+                found.removed.push(name.clone());
+            } else if let Some(forwarding) = forwarding.filter(|_| !text.contains('_')) {
+                found.forwarding.push(forwarding);
+            }
+        }
+        found
+    }
+}
+
 impl ProxyHeaders {
+    /// Turns a client's headers into those sent to upstream, except `Host`.
     pub(crate) fn new(
         origin: RequestOrigin,
-        host_rule: HostRule,
-        upgrades: &[HeaderValue],
-        head: &request::Parts,
+        config: &ProxyConfig,
+        head: &mut request::Parts,
     ) -> Self {
-        let (host, upgrade) = (requested_host(head), requested_upgrade(head, upgrades));
-        Self { origin, host_rule, host, upgrade }
-    }
-
-    pub(crate) fn wants_upgrade(&self) -> bool {
-        self.upgrade.is_some()
-    }
-
-    /// Turns a client's headers into those sent to upstream, except `Host`.
-    pub(crate) fn apply(&self, head: &mut request::Parts) {
+        let acted_on = ActedOn::in_headers(&head.headers, origin.is_trusted);
+        let host = requested_host(head);
+        let upgrade =
+            acted_on.has_connection.then(|| requested_upgrade(head, &config.upgrades)).flatten();
         let headers = &mut head.headers;
-        let takes_trailers =
-            tokens(headers, &header::TE).any(|t| t.eq_ignore_ascii_case("trailers"));
-        remove_hop_by_hop(headers);
-        // hyper sends `100 Continue` to the client.
-        headers.remove(header::EXPECT);
+        let takes_trailers = acted_on.has_te
+            && tokens(headers, &header::TE).any(|t| t.eq_ignore_ascii_case("trailers"));
+        if acted_on.has_connection {
+            remove_named_by_connection(headers);
+        }
+        for name in &acted_on.removed {
+            headers.remove(name);
+        }
         if takes_trailers {
             headers.insert(header::TE, HeaderValue::from_static("trailers"));
         }
-        if let Some(protocol) = &self.upgrade {
+        if let Some(protocol) = &upgrade {
             headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
             headers.insert(header::UPGRADE, protocol.clone());
         }
@@ -69,42 +99,12 @@ impl ProxyHeaders {
         if head.version == Version::HTTP_2 {
             join(headers, &header::COOKIE, None, "; ");
         }
-        if !self.origin.is_trusted {
-            remove_where(headers, is_claim);
-        }
-        self.add_origin(headers);
+        add_origin(headers, origin, host.as_ref(), &config.forwarding, &acted_on.forwarding);
+        Self { host_rule: config.host, host, upgrade }
     }
 
-    fn add_origin(&self, headers: &mut HeaderMap) {
-        let RequestOrigin { peer, client, .. } = self.origin;
-        // Servers that prefer `Forwarded` would ignore the `X-Forwarded-*` headers of a proxy in front.
-        let is_forwarded = headers.contains_key(header::FORWARDED)
-            || ![X_FORWARDED_FOR, X_FORWARDED_HOST, X_FORWARDED_PROTO, X_REAL_IP]
-                .iter()
-                .any(|name| headers.contains_key(name));
-        let proto = if self.origin.is_secure { "https" } else { "http" };
-        let address = peer.map_or_else(|| "unknown".to_owned(), |peer| peer.to_string());
-        headers.entry(X_FORWARDED_PROTO).or_insert(HeaderValue::from_static(proto));
-        if let Some(host) = &self.host {
-            headers.entry(X_FORWARDED_HOST).or_insert_with(|| host.clone());
-        }
-        if let Some(client) = client {
-            headers.entry(X_REAL_IP).or_insert_with(|| value(client.to_string()));
-        }
-        if is_forwarded {
-            let is_bare = peer.is_none_or(|peer| peer.is_ipv4());
-            let node = if is_bare { address.clone() } else { format!("\"[{address}]\"") };
-            join(headers, &header::FORWARDED, Some(self.forwarded(&node, proto)), ", ");
-        }
-        join(headers, &X_FORWARDED_FOR, Some(address), ", ");
-    }
-
-    /// An element of `Forwarded`, of RFC 7239.
-    fn forwarded(&self, node: &str, proto: &str) -> String {
-        match self.host.as_ref().and_then(quotable) {
-            Some(host) => ["for=", node, ";host=\"", host, "\";proto=", proto].concat(),
-            None => ["for=", node, ";proto=", proto].concat(),
-        }
+    pub(crate) fn wants_upgrade(&self) -> bool {
+        self.upgrade.is_some()
     }
 
     /// Addresses a request to a server, in the version that it speaks.
@@ -134,6 +134,55 @@ impl ProxyHeaders {
     }
 }
 
+/// Writes the configured forwarding headers. Those in `present` are a trusted proxy's.
+fn add_origin(
+    headers: &mut HeaderMap,
+    origin: RequestOrigin,
+    host: Option<&HeaderValue>,
+    configured: &[ForwardingHeader],
+    present: &[ForwardingHeader],
+) {
+    let RequestOrigin { peer, client, .. } = origin;
+    let proto = if origin.is_secure { "https" } else { "http" };
+    let address = peer.map_or_else(|| "unknown".to_owned(), |peer| peer.to_string());
+    let is_missing = |header| configured.contains(&header) && !present.contains(&header);
+    if is_missing(ForwardingHeader::XForwardedProto) {
+        headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static(proto));
+    }
+    if is_missing(ForwardingHeader::XForwardedHost)
+        && let Some(host) = host
+    {
+        headers.insert(X_FORWARDED_HOST, host.clone());
+    }
+    if is_missing(ForwardingHeader::XRealIp)
+        && let Some(client) = client
+    {
+        headers.insert(X_REAL_IP, value(client.to_string()));
+    }
+    // Servers that prefer `Forwarded` would ignore the `X-Forwarded-*` headers of a proxy in front.
+    if present.contains(&ForwardingHeader::Forwarded)
+        || (is_missing(ForwardingHeader::Forwarded) && present.is_empty())
+    {
+        let is_bare = peer.is_none_or(|peer| peer.is_ipv4());
+        let node = if is_bare { &address } else { &format!("\"[{address}]\"") };
+        let element = forwarded(node, host, proto);
+        join(headers, &header::FORWARDED, Some(element), ", ");
+    }
+    if present.contains(&ForwardingHeader::XForwardedFor) {
+        join(headers, &X_FORWARDED_FOR, Some(address), ", ");
+    } else if is_missing(ForwardingHeader::XForwardedFor) {
+        headers.insert(X_FORWARDED_FOR, value(address));
+    }
+}
+
+/// An element of `Forwarded`, of RFC 7239.
+fn forwarded(node: &str, host: Option<&HeaderValue>, proto: &str) -> String {
+    match host.and_then(quotable) {
+        Some(host) => ["for=", node, ";host=\"", host, "\";proto=", proto].concat(),
+        None => ["for=", node, ";proto=", proto].concat(),
+    }
+}
+
 /// The connection properties in upstream's response headers.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct ResponseFraming {
@@ -145,45 +194,58 @@ pub(crate) struct ResponseFraming {
 /// Turns upstream's headers into those sent to the client. The error describes an ambiguity.
 pub(crate) fn clean_response(headers: &mut HeaderMap) -> Result<ResponseFraming, &'static str> {
     let mut framing = ResponseFraming::default();
-    if let Some(keep_alive) = headers.get("keep-alive") {
-        let mut words = words(keep_alive);
-        let seconds = words.find_map(|word| word.strip_prefix("timeout=")?.parse().ok());
-        let kept_for = seconds.map(Duration::from_secs);
-        framing.kept_for = kept_for.map(|time| time.saturating_sub(KEEP_ALIVE_SLACK));
-    }
-    if let Some(coding) = headers.get(header::TRANSFER_ENCODING) {
-        let is_one = headers.get_all(header::TRANSFER_ENCODING).iter().nth(1).is_none();
-        if !is_one || !coding.as_bytes().eq_ignore_ascii_case(b"chunked") {
-            return Err("transfer coding of the response is not chunked");
+    let mut removed: SmallVec<[HeaderName; 4]> = SmallVec::new();
+    let (mut codings, mut lengths, mut has_connection) = (0, 0, false);
+    for (name, value) in &*headers {
+        if *name == header::CONTENT_LENGTH {
+            lengths += 1;
+            continue;
         }
-        // Chunked wins, but an upstream that sends both may have meant the length.
-        if headers.remove(header::CONTENT_LENGTH).is_some() {
-            framing.kept_for = Some(Duration::ZERO);
+        if !is_hop_by_hop(name.as_str()) {
+            continue;
+        }
+        removed.push(name.clone());
+        if *name == header::TRANSFER_ENCODING {
+            codings += 1;
+            if codings > 1 || !value.as_bytes().eq_ignore_ascii_case(b"chunked") {
+                return Err("transfer coding of the response is not chunked");
+            }
+        } else if *name == header::CONNECTION {
+            has_connection = true;
+        } else if name.as_str() == "keep-alive" && framing.kept_for.is_none() {
+            let seconds = words(value).find_map(|word| word.strip_prefix("timeout=")?.parse().ok());
+            let kept_for = seconds.map(Duration::from_secs);
+            framing.kept_for = kept_for.map(|time| time.saturating_sub(KEEP_ALIVE_SLACK));
         }
     }
-    if headers.get_all(header::CONTENT_LENGTH).iter().nth(1).is_some()
+    // Chunked wins, but an upstream that sends both may have meant the length.
+    if codings > 0 && headers.remove(header::CONTENT_LENGTH).is_some() {
+        framing.kept_for = Some(Duration::ZERO);
+    } else if lengths > 1
         && let Some(length) = headers.get(header::CONTENT_LENGTH).cloned()
     {
         // The values are equal: hyper rejects differing ones.
         headers.insert(header::CONTENT_LENGTH, length);
     }
-    remove_hop_by_hop(headers);
+    if has_connection {
+        remove_named_by_connection(headers);
+    }
+    for name in removed {
+        headers.remove(name);
+    }
     Ok(framing)
 }
 
-/// Removes hop-by-hop headers.
-fn remove_hop_by_hop(headers: &mut HeaderMap) {
-    if headers.contains_key(header::CONNECTION) {
-        let named: Vec<HeaderName> = tokens(headers, &header::CONNECTION)
-            .filter_map(|token| token.parse().ok())
-            // `Connection` must not remove these.
-            .filter(|name| ![header::HOST, header::CONTENT_LENGTH].contains(name))
-            .collect();
-        for name in named {
-            headers.remove(name);
-        }
+/// Removes the fields that `Connection` names.
+fn remove_named_by_connection(headers: &mut HeaderMap) {
+    let named: Vec<HeaderName> = tokens(headers, &header::CONNECTION)
+        .filter_map(|token| token.parse().ok())
+        // `Connection` must not remove these.
+        .filter(|name| ![header::HOST, header::CONTENT_LENGTH].contains(name))
+        .collect();
+    for name in named {
+        headers.remove(name);
     }
-    remove_where(headers, is_hop_by_hop);
 }
 
 /// Whether a field is always hop-by-hop, even if `Connection` does not name it.
@@ -215,9 +277,12 @@ pub(super) fn remove_where(headers: &mut HeaderMap, is_removed: impl Fn(&str) ->
 /// Whether a field claims the origin of a request, also to servers that read an underscore as a
 /// hyphen.
 pub(super) fn is_claim(name: &str) -> bool {
-    let claims =
-        ["x-forwarded-for", "x-forwarded-proto", "x-forwarded-host", "x-real-ip", "forwarded"];
-    claims.iter().any(|claim| hyphened_is(name, claim))
+    forwarding_header(name).is_some()
+}
+
+fn forwarding_header(name: &str) -> Option<ForwardingHeader> {
+    let mut all = ForwardingHeader::ALL.into_iter();
+    all.find(|(hyphened, _)| hyphened_is(name, hyphened)).map(|(_, header)| header)
 }
 
 /// Whether a name equals `hyphened` to servers that read an underscore as a hyphen.

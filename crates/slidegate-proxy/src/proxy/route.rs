@@ -76,6 +76,7 @@ mod tests {
             routes,
             host: HostRule::Keep,
             headers: HeaderRules::default(),
+            forwarding: Vec::new(),
             upgrades: Vec::new(),
             workers: 1,
             timeouts: Timeouts::default(),

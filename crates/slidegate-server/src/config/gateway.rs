@@ -8,7 +8,8 @@ use http::uri::Authority;
 use http::{HeaderName, HeaderValue, Uri};
 use slidegate::Policies;
 use slidegate_proxy::{
-    Bounds, HeaderRules, HostRule, ListenAddress, ProxyConfig, RouteConfig, Timeouts,
+    Bounds, ForwardingHeader, HeaderRules, HostRule, ListenAddress, ProxyConfig, RouteConfig,
+    Timeouts,
 };
 
 use crate::config::endpoints::listen;
@@ -57,6 +58,7 @@ impl GatewayConfig {
                     underscores: table.key("underscores_in_headers").is_true(),
                     refuse_overrides: table.key("refuse_overrides").is_true(),
                 },
+                forwarding: forwarding(&table.key("forwarding_headers")),
                 upgrades: upgrades(&table.key("upgrades")),
                 workers: table.key("workers").number(1..=1024).unwrap_or_else(processors),
                 timeouts: timeouts(&table.section("timeouts")),
@@ -88,6 +90,13 @@ impl GatewayConfig {
             table.key("underscores_in_headers").report_with(expected, None);
         }
     }
+}
+
+fn forwarding(value: &Value<'_>) -> Vec<ForwardingHeader> {
+    if !value.is_set() {
+        return ForwardingHeader::DEFAULT.to_vec();
+    }
+    value.each(|value| value.one_of(&ForwardingHeader::ALL))
 }
 
 /// After an upgrade the gateway cannot see requests, so that a client that upgrades to HTTP/2 would
