@@ -99,12 +99,13 @@ impl From<LeasedStore> for AnyStore {
     }
 }
 
-/// Calls the store that it is.
+/// Calls the store that it is. What waits for Redis is boxed: its state takes kilobytes, which every
+/// request would move through its futures, also those that a store in memory decides.
 macro_rules! of_store {
     ($any:expr, $store:ident => $call:expr) => {
         match $any {
-            AnyStore::Memory($store) => $call,
-            AnyStore::Redis($store) => $call,
+            AnyStore::Memory($store) => $call.await,
+            AnyStore::Redis($store) => Box::pin($call).await,
             #[cfg(test)]
             AnyStore::Failing => {
                 // With a password in it, which no response may show.
@@ -120,23 +121,23 @@ impl Store for AnyStore {
     }
 
     async fn spend(&self, charges: &Charges<'_>) -> Result<Receipt, StoreError> {
-        of_store!(self, store => store.spend(charges).await)
+        of_store!(self, store => store.spend(charges))
     }
 
     async fn peek(&self, charges: &Charges<'_>) -> Result<Receipt, StoreError> {
-        of_store!(self, store => store.peek(charges).await)
+        of_store!(self, store => store.peek(charges))
     }
 
     async fn read(&self, charge: Charge<'_>) -> Result<AccountReading, StoreError> {
-        of_store!(self, store => store.read(charge).await)
+        of_store!(self, store => store.read(charge))
     }
 
     async fn refund(&self, charges: &Charges<'_>, spent: Spent) -> Result<(), StoreError> {
-        of_store!(self, store => store.refund(charges, spent).await)
+        of_store!(self, store => store.refund(charges, spent))
     }
 
     async fn reset(&self, charges: &Charges<'_>) -> Result<(), StoreError> {
-        of_store!(self, store => store.reset(charges).await)
+        of_store!(self, store => store.reset(charges))
     }
 
     fn has_room_for(&self, policy: &Name, identity: &Identity) -> bool {

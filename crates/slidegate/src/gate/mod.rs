@@ -347,8 +347,10 @@ impl<S: Store> Gate<S> {
                 break;
             }
         }
-        if commit == Commit::Spend && (outcome.is_err() || !decision.is_allowed()) {
-            self.undo(&matches, &mut decision).await;
+        let is_refused = outcome.is_err() || !decision.is_allowed();
+        if is_refused && decision.policies().iter().any(|policy| policy.spent.is_some()) {
+            // Rare, and its state is large.
+            Box::pin(self.undo(&matches, &mut decision)).await;
         }
         outcome?;
         if commit == Commit::Spend && !decision.is_allowed() {
@@ -403,9 +405,6 @@ impl<S: Store> Gate<S> {
 
     /// Undoes what a request has spent that was denied after all, but for policies that count it.
     async fn undo(&self, matches: &Matches<'_>, decision: &mut Decision) {
-        if decision.policies().iter().all(|policy| policy.spent.is_none()) {
-            return;
-        }
         if let Err(error) = self.take_back(matches, decision, |policy| !policy.count_denied).await {
             tracing::debug!(%error, "a denied request's units were not taken back");
         }
