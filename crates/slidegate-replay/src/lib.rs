@@ -35,6 +35,7 @@
 
 mod against;
 mod calendar;
+mod chart;
 mod decompress;
 mod demand;
 pub mod described_request;
@@ -56,6 +57,7 @@ mod time;
 mod timeline;
 
 pub use crate::calendar::{ParseInstantError, Rfc3339};
+pub use crate::chart::{Bar, Chart};
 pub use crate::described_request::DescribedRequest;
 pub use crate::entry::{FieldMapping, ParseMappingError};
 pub use crate::format::{AccessLogFormat, FormatChoice};

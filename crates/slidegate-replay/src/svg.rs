@@ -1,109 +1,14 @@
-//! Charts as SVG, in the colours of the page that they are in.
+//! The charts of a report.
 
-use maud::{Markup, PreEscaped, html};
+use maud::{Markup, html};
 use std::time::Duration;
 
 use crate::calendar::Rfc3339;
+use crate::chart::{Bar, Chart};
 use crate::print::{counted, grouped};
 use crate::report::{BusiestReport, DemandRange, QuotaReport, Share, SweepReport};
 use crate::timeline::Timeline;
 use slidegate::limit::Period;
-
-/// An area with an axis on the left and one below.
-struct Chart {
-    width: f64,
-    height: f64,
-    words: String,
-    /// The markup of all that is drawn.
-    marks: String,
-}
-
-const LEFT: f64 = 64.0;
-const RIGHT: f64 = 12.0;
-const TOP: f64 = 24.0;
-const BOTTOM: f64 = 28.0;
-/// The least height of a bar that stands for something.
-const MIN_BAR_HEIGHT: f64 = 1.5;
-
-impl Chart {
-    /// `words` tell what can be seen to those who cannot see it.
-    fn new(width: f64, height: f64, words: &str) -> Self {
-        Self { width, height, words: words.to_owned(), marks: String::new() }
-    }
-
-    fn floor(&self) -> f64 {
-        self.height - BOTTOM
-    }
-
-    fn plot_height(&self) -> f64 {
-        self.floor() - TOP
-    }
-
-    fn plot_width(&self) -> f64 {
-        self.width - LEFT - RIGHT
-    }
-
-    /// Where a part of the width is, from 0 to 1.
-    fn x(&self, part: f64) -> f64 {
-        LEFT + self.plot_width() * part
-    }
-
-    fn y(&self, part: f64) -> f64 {
-        self.floor() - self.plot_height() * part
-    }
-
-    fn label(&mut self, x: f64, y: f64, anchor: &str, class: &str, text: &str) {
-        let (x, y) = (format!("{x:.1}"), format!("{y:.1}"));
-        self.draw(&html! { text x=(x) y=(y) text-anchor=(anchor) class=(class) { (text) } });
-    }
-
-    fn draw(&mut self, mark: &Markup) {
-        self.marks += &mark.0;
-    }
-
-    fn path(&mut self, class: &str, line: &str) {
-        self.draw(&html! { path class=(class) d=(line) {} });
-    }
-
-    /// Lines at nothing and at the most, and what they stand for.
-    fn scale(&mut self, most: &str, unit: &str) {
-        for (part, text) in [(1.0, most), (0.0, "0")] {
-            let (y, right) = (self.y(part), self.width - RIGHT);
-            self.path("line", &format!("M{LEFT} {y:.1}H{right}"));
-            self.label(LEFT - 8.0, y + 4.0, "end", "faint", text);
-        }
-        self.label(LEFT, TOP - 9.0, "start", "faint", unit);
-    }
-
-    /// Text below the axis, at the left, in the middle and at the right.
-    fn axis(&mut self, [left, middle, right]: [&str; 3]) {
-        let y = self.floor() + 18.0;
-        for (part, anchor, text) in
-            [(0.0, "start", left), (0.5, "middle", middle), (1.0, "end", right)]
-        {
-            self.label(self.x(part), y, anchor, "faint", text);
-        }
-    }
-
-    /// A bar in one of so many columns, as high as this part of the height.
-    fn bar(&mut self, column: usize, columns: usize, height: f64, class: &str, words: &str) {
-        if height <= 0.0 {
-            return;
-        }
-        let step = self.plot_width() / columns as f64;
-        let gap = if step > 4.0 { 1.0 } else { 0.0 };
-        let (x, floor) = (self.x(0.0) + step * column as f64, self.floor());
-        let y = floor - (self.plot_height() * height).max(MIN_BAR_HEIGHT);
-        let outline = format!("M{x:.2} {floor}V{y:.2}h{:.2}V{floor}z", step - gap);
-        self.draw(&html! { path class=(class) d=(outline) { title { (words) } } });
-    }
-
-    fn finish(self) -> Markup {
-        let Self { width, height, words, marks } = self;
-        let area = format!("0 0 {width} {height}");
-        html! { svg viewBox=(area) role="img" aria-label=(words) { (PreEscaped(marks)) } }
-    }
-}
 
 /// Requests over time, and in front of them those that are refused.
 pub(crate) fn timeline(timeline: &Timeline) -> Markup {
@@ -117,26 +22,28 @@ pub(crate) fn timeline(timeline: &Timeline) -> Markup {
         grouped(refused),
         grouped(most)
     );
-    let mut chart = Chart::new(900.0, 220.0, &words);
-    chart.scale(&grouped(most), &format!("requests in {step}"));
+    let mut chart = Chart::new(900.0, 220.0);
+    chart.scale(&grouped(most));
+    chart.unit(&format!("requests in {step}"));
     let columns = timeline.requests.len();
     let from_ms = timeline.from.0.as_millis();
     let at = |column: usize| Rfc3339::from_millis(from_ms + column as u64 * timeline.step_ms);
     for (column, (requests, refused)) in timeline.requests.iter().zip(&timeline.refused).enumerate()
     {
-        let words = format!(
+        let title = format!(
             "{}: {}, {} refused",
             at(column),
             counted(*requests, "request"),
             grouped(*refused)
         );
         for (count, class) in [(requests, "bar"), (refused, "bar bad")] {
-            chart.bar(column, columns, *count as f64 / most as f64, class, &words);
+            let height = *count as f64 / most as f64;
+            chart.bar(&Bar { column, columns, height, class, title: &title });
         }
     }
     let [first, middle, last] = [0, columns / 2, columns].map(|column| short_time(at(column)));
-    chart.axis([&first, &middle, &last]);
-    chart.finish()
+    chart.labels(&[[&first, &middle, &last]]);
+    chart.into_svg(&words)
 }
 
 /// How many identities had which busiest window, and where the quota is.
@@ -149,8 +56,9 @@ pub(crate) fn distribution(quota: &QuotaReport) -> Markup {
         quota.quota,
         grouped(quota.identities_above)
     );
-    let mut chart = Chart::new(440.0, 210.0, &words);
-    chart.scale(&grouped(most), "identities (logarithmic)");
+    let mut chart = Chart::new(440.0, 210.0);
+    chart.scale(&grouped(most));
+    chart.unit("identities (logarithmic)");
     // There is a column for the quota, even if all are far below it.
     let position = quota_position(ranges, quota.units);
     let columns = ranges.len().max(position.ceil() as usize + 1);
@@ -161,19 +69,19 @@ pub(crate) fn distribution(quota: &QuotaReport) -> Markup {
             true => counted(*to, "unit"),
             false => format!("{} to {}", grouped(*from), counted(*to, "unit")),
         };
-        let words = format!("{}: {units}", counted(*identities, "identity"));
-        chart.bar(column, columns, height, class, &words);
+        let title = format!("{}: {units}", counted(*identities, "identity"));
+        chart.bar(&Bar { column, columns, height, class, title: &title });
     }
     let (x, top, floor) = (chart.x(position / columns as f64), chart.y(1.0), chart.floor());
     chart.path("quota", &format!("M{x:.1} {top:.1}V{floor:.1}"));
     // Most are below the quota: there the label would be in front of them.
     match position * 2.0 > columns as f64 {
-        true => chart.label(x, TOP - 9.0, "middle", "strong", &quota.quota),
+        true => chart.label_above(x, "middle", "strong", &quota.quota),
         false => chart.label(x + 5.0, top + 12.0, "start", "strong", &quota.quota),
     }
     let last = ranges.last().map_or(1, |range| range.to).max(quota.units);
-    chart.axis(["1", "units in the busiest window", &grouped(last)]);
-    chart.finish()
+    chart.labels(&[["1", "units in the busiest window", &grouped(last)]]);
+    chart.into_svg(&words)
 }
 
 /// After how many columns, and parts of one, the units of a quota end.
@@ -197,16 +105,18 @@ pub(crate) fn density(busiest: &BusiestReport, window_ms: u64) -> Markup {
         length(window_ms),
         busiest.until
     );
-    let mut chart = Chart::new(440.0, 210.0, &words);
-    chart.scale(&grouped(most), &format!("units in {}", length(part_ms)));
+    let mut chart = Chart::new(440.0, 210.0);
+    chart.scale(&grouped(most));
+    chart.unit(&format!("units in {}", length(part_ms)));
     for (column, units) in busiest.density.iter().enumerate() {
         let ago = length(part_ms * (columns - column) as u64);
-        let words = format!("{}, {ago} before the end", counted(*units, "unit"));
-        chart.bar(column, columns, *units as f64 / most as f64, "bar", &words);
+        let title = format!("{}, {ago} before the end", counted(*units, "unit"));
+        let height = *units as f64 / most as f64;
+        chart.bar(&Bar { column, columns, height, class: "bar", title: &title });
     }
     let (before, until) = (format!("{} before", length(window_ms)), short_time(busiest.until));
-    chart.axis([&before, "", &until]);
-    chart.finish()
+    chart.labels(&[[&before, "", &until]]);
+    chart.into_svg(&words)
 }
 
 /// Refusals by the units of the quota.
@@ -222,8 +132,9 @@ pub(crate) fn sweep(sweep: &SweepReport) -> Markup {
         sweep.steps.first().map_or("", |step| &step.quota),
         sweep.steps.last().map_or("", |step| &step.quota)
     );
-    let mut chart = Chart::new(900.0, 240.0, &words);
-    chart.scale(&most.to_string(), "refused requests");
+    let mut chart = Chart::new(900.0, 240.0);
+    chart.scale(&most.to_string());
+    chart.unit("refused requests");
     let log = |units: u32| f64::from(units).ln();
     let first = sweep.steps.first().map_or(0.0, |step| log(step.units));
     let last = sweep.steps.last().map_or(1.0, |step| log(step.units));
@@ -246,8 +157,8 @@ pub(crate) fn sweep(sweep: &SweepReport) -> Markup {
     let end = sweep.steps.len().saturating_sub(1);
     let [left, middle, right] = [0, end / 2, end].map(quota);
     let middle = if end > 1 { middle } else { String::new() };
-    chart.axis([&left, &middle, &right]);
-    chart.finish()
+    chart.labels(&[[&left, &middle, &right]]);
+    chart.into_svg(&words)
 }
 
 /// To the minute, and to the second or millisecond where that is not all.
