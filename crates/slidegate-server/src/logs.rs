@@ -11,6 +11,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::config::{LogConfig, LogFormat};
+use crate::terminal::has_colours;
 use crate::visible::VisibleLines;
 
 /// The most lines that wait for a writer: a few megabytes.
@@ -58,13 +59,11 @@ enum LogStyle {
 }
 
 impl LogStyle {
-    fn of(format: LogFormat, stderr: &impl IsTerminal) -> Self {
-        let terminal = stderr.is_terminal();
-        let objected = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    fn of(format: LogFormat, stderr: &io::Stderr) -> Self {
         match format {
-            LogFormat::Auto if !terminal => Self::Json,
+            LogFormat::Auto if !stderr.is_terminal() => Self::Json,
             LogFormat::Json => Self::Json,
-            LogFormat::Auto | LogFormat::Pretty => Self::Pretty { colour: terminal && !objected },
+            LogFormat::Auto | LogFormat::Pretty => Self::Pretty { colour: has_colours(stderr) },
         }
     }
 }

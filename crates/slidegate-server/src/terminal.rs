@@ -1,51 +1,35 @@
 //! How text reaches the terminal: in colour where it is seen, plain elsewhere.
 
+use std::borrow::Cow;
 use std::io::{self, ErrorKind, IsTerminal, Write};
 
 use anstream::adapter::strip_str;
+use anstream::stream::RawStream;
+use anstream::{AutoStream, ColorChoice};
+use anstyle::{AnsiColor, Style};
 use anyhow::Context;
 
-/// What a piece of text means to the reader.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Tone {
-    /// A heading.
-    Strong,
-    /// There for orientation.
-    Faint,
-    /// As it should be.
-    Good,
-    /// As it should not be.
-    Bad,
+/// Of headings.
+pub(crate) const STRONG: Style = Style::new().bold();
+/// Of what is there for orientation.
+pub(crate) const FAINT: Style = Style::new().dimmed();
+/// Of what is as it should be.
+pub(crate) const GOOD: Style = AnsiColor::Green.on_default();
+/// Of what is not as it should be.
+pub(crate) const BAD: Style = AnsiColor::Red.on_default();
+
+/// Whether a stream shows colours: it is a terminal that can, and no variable such as `NO_COLOR`
+/// decides otherwise.
+pub(crate) fn has_colours(stream: &impl RawStream) -> bool {
+    AutoStream::choice(stream) != ColorChoice::Never
 }
 
-/// Whether tones become colours.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Paint {
-    /// With escape codes.
-    Colour,
-    /// Text and nothing else.
-    Plain,
-}
-
-impl Paint {
-    /// Colour if standard output is a terminal and `NO_COLOR` does not object.
-    pub(crate) fn for_stdout() -> Self {
-        let objected = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-        if io::stdout().is_terminal() && !objected { Self::Colour } else { Self::Plain }
-    }
-
-    /// The text in this tone.
-    pub(crate) fn tone(self, tone: Tone, text: &str) -> String {
-        let code = match tone {
-            Tone::Strong => "1",
-            Tone::Faint => "2",
-            Tone::Good => "32",
-            Tone::Bad => "31",
-        };
-        match self {
-            Self::Colour => format!("\x1b[{code}m{text}\x1b[0m"),
-            Self::Plain => text.to_owned(),
-        }
+/// Text for standard output, without its styles if there are no colours. It must have no other escape
+/// codes, which would be removed with them.
+pub(crate) fn styled(text: &str) -> Cow<'_, str> {
+    match has_colours(&io::stdout()) {
+        true => Cow::Borrowed(text),
+        false => Cow::Owned(strip_str(text).to_string()),
     }
 }
 
@@ -93,12 +77,9 @@ pub(crate) fn show(text: &str) -> anyhow::Result<()> {
     unless_closed(write(text)).context(CANNOT_WRITE)
 }
 
-/// The same of text with escape codes for styles, which are left out where colours are.
+/// The same of text with styles, which are left out where there are no colours.
 pub(crate) fn show_styled(text: &str) -> anyhow::Result<()> {
-    match Paint::for_stdout() {
-        Paint::Colour => show(text),
-        Paint::Plain => show(&strip_str(text).to_string()),
-    }
+    show(&styled(text))
 }
 
 /// Prints the banner: to standard output if that is a terminal, else to standard error, where the
@@ -114,18 +95,5 @@ fn unless_closed(written: io::Result<()>) -> io::Result<()> {
     match written {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
         written => written,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_colour_has_escape_codes() {
-        assert_eq!(Paint::Colour.tone(Tone::Bad, "200"), "\x1b[31m200\x1b[0m");
-        for tone in [Tone::Strong, Tone::Faint, Tone::Good, Tone::Bad] {
-            assert_eq!(Paint::Plain.tone(tone, "200"), "200");
-        }
     }
 }

@@ -20,7 +20,7 @@ use tokio::time::timeout;
 use tokio_util::either::Either;
 
 use crate::config::Secret;
-use crate::terminal;
+use crate::terminal::{show, show_styled};
 use crate::visible::{self, visible};
 
 /// Where the server is.
@@ -137,13 +137,10 @@ impl AdminEndpoint {
     ) -> anyhow::Result<()> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let answer = runtime.block_on(self.call(method, path, body))?;
-        let text = if self.json {
-            visible(&String::from_utf8(answer.into())?).into_owned() + "\n"
-        } else {
-            let answer = visible::from_json(&answer);
-            text(answer.context(OTHER_VERSION)?)?
-        };
-        terminal::show(&text)
+        if self.json {
+            return show(&(visible(&String::from_utf8(answer.into())?) + "\n"));
+        }
+        show_styled(&text(visible::from_json(&answer).context(OTHER_VERSION)?)?)
     }
 
     /// A page, which is JSON.

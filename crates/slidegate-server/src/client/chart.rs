@@ -2,7 +2,7 @@
 
 use super::print::time;
 use crate::api::{AccountDensity, DensityView, FreedUnits, QuotaDensity};
-use crate::terminal::{Paint, Tone};
+use crate::terminal::{FAINT, STRONG};
 
 /// Lines of bars, each of which has eight steps.
 const ROWS: u64 = 5;
@@ -11,21 +11,20 @@ pub(super) const STEPS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '�
 const MIN_WIDTH: usize = 40;
 
 /// Charts of all quotas, in lines of at most so many columns.
-pub(super) fn chart(view: &DensityView, columns: usize, paint: Paint) -> String {
-    let mut text = format!("{}\n", paint.tone(Tone::Strong, &view.identity));
+pub(super) fn chart(view: &DensityView, columns: usize) -> String {
+    let mut text = format!("{STRONG}{}{STRONG:#}\n", view.identity);
     if view.accounts.is_empty() {
         text += "\nno policy counts such an identity\n";
     }
     for (account, quota) in view.quotas() {
-        let heading = paint.tone(Tone::Strong, &account.heading(quota));
-        text += &format!("\n{heading}{}\n", account.note());
-        text += &format!("{}\n\n{}", quota.free_words(), bars(quota, columns, paint));
+        let heading = account.heading(quota);
+        text += &format!("\n{STRONG}{heading}{STRONG:#}{}\n", account.note());
+        text += &format!("{}\n\n{}", quota.free_words(), bars(quota, columns));
     }
     text
 }
 
-fn bars(quota: &QuotaDensity, columns: usize, paint: Paint) -> String {
-    let faint = |text: &str| paint.tone(Tone::Faint, text);
+fn bars(quota: &QuotaDensity, columns: usize) -> String {
     let gutter = quota.spent.to_string().len();
     let room = columns.saturating_sub(gutter + 3).max(MIN_WIDTH);
     // As many buckets to a column as it takes, else as many columns to a bucket as there is room for.
@@ -42,15 +41,15 @@ fn bars(quota: &QuotaDensity, columns: usize, paint: Paint) -> String {
             STEPS[steps.min(8) as usize].to_string().repeat(wide)
         };
         let line: String = counts.iter().map(step).collect();
-        text += &format!("{} {}\n", faint(&format!("{label:>gutter$} │")), line.trim_end());
+        text += &format!("{FAINT}{label:>gutter$} │{FAINT:#} {}\n", line.trim_end());
     }
     let width = counts.len() * wide;
-    text += &faint(&format!("{:>gutter$} └{}\n", 0, "─".repeat(width + 1)));
+    text += &format!("{FAINT}{:>gutter$} └{}{FAINT:#}\n", 0, "─".repeat(width + 1));
     for [left, middle, right] in quota.axis() {
         let gap = (width / 2).saturating_sub(left.len() + middle.len() / 2).max(1);
         let line = format!("{left}{:gap$}{middle}", "");
         let rest = width.saturating_sub(line.len()).max(right.len() + 1);
-        text += &faint(&format!("{:gutter$}   {line}{right:>rest$}\n", ""));
+        text += &format!("{FAINT}{:gutter$}   {line}{right:>rest$}{FAINT:#}\n", "");
     }
     text
 }
@@ -116,6 +115,8 @@ impl QuotaDensity {
 
 #[cfg(test)]
 mod tests {
+    use anstream::adapter::strip_str;
+
     use super::*;
 
     fn quota(counts: &[u32], free: &[(u32, u64)]) -> QuotaDensity {
@@ -127,7 +128,8 @@ mod tests {
 
     #[test]
     fn bars_are_as_high_as_their_counts_and_fit_the_terminal() {
-        let bars = |counts: &[u32], columns| bars(&quota(counts, &[]), columns, Paint::Plain);
+        let bars =
+            |counts: &[u32], columns| strip_str(&bars(&quota(counts, &[]), columns)).to_string();
         let expected = "\
 10 │ ██████████
    │ ██████████

@@ -26,7 +26,7 @@ use crate::api::{
     OverrideLifted, OverrideList, PlanBody, ReloadPlan,
 };
 use crate::config;
-use crate::terminal::{Paint, columns};
+use crate::terminal::columns;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum RemoteCommand {
@@ -339,7 +339,7 @@ impl InspectQuery {
             std::fs::write(file, picture::picture(view))
                 .with_context(|| format!("cannot write {}", file.display()))?;
         }
-        Ok(chart::chart(view, columns(), Paint::for_stdout()))
+        Ok(chart::chart(view, columns()))
     }
 }
 

@@ -10,7 +10,7 @@ use crate::api::{
     AccountList, DecisionTimeSeries, GatewayView, NowView, PolicySeries, RequestSeries, StoreView,
 };
 use crate::calendar::Rfc3339;
-use crate::terminal::{Paint, Tone};
+use crate::terminal::{BAD, STRONG};
 
 /// The answers of the server that are shown.
 #[derive(Debug)]
@@ -49,9 +49,9 @@ impl Overview {
         Ok(Self { now, nearest, denied })
     }
 
-    pub(super) fn text(&self, size: TextSize, paint: Paint) -> String {
-        let mut lines = self.status(paint);
-        let policies = self.policies(size.columns, paint);
+    pub(super) fn text(&self, size: TextSize) -> String {
+        let mut lines = self.status();
+        let policies = self.policies(size.columns);
         let times = decision_time(&self.now.decision_time);
         // The requests, and empty lines before and after them and before the decision time.
         let room = size.rows.map(|rows| rows.saturating_sub(lines.len() + times.len() + 4));
@@ -67,20 +67,22 @@ impl Overview {
         lines.push(String::new());
         lines.extend(times);
         if accounts > 0 {
-            lines.extend(list("nearest to a quota", &self.nearest, accounts, paint));
-            lines.extend(list("most denied", &self.denied, accounts, paint));
+            lines.extend(list("nearest to a quota", &self.nearest, accounts));
+            lines.extend(list("most denied", &self.denied, accounts));
         }
         lines.into_iter().map(|line| line + "\n").collect()
     }
 
     /// What there is to know of the server itself.
-    fn status(&self, paint: Paint) -> Vec<String> {
+    fn status(&self) -> Vec<String> {
         let now = &self.now;
         let ago = |then: Rfc3339| time(now.at.0.saturating_since(then.0).as_millis() as u64);
-        let name = paint.tone(Tone::Strong, &format!("slidegate {}", now.version));
+        let version = &now.version;
         let (up, read) = (ago(now.started), ago(now.reload.last));
         let mut lines = vec![
-            format!("{name}  up {up}  configuration read {read} ago"),
+            format!(
+                "{STRONG}slidegate {version}{STRONG:#}  up {up}  configuration read {read} ago"
+            ),
             format!("store: {}", store(&now.store)),
         ];
         if let [_, others @ ..] = &now.gateways[..]
@@ -106,7 +108,7 @@ impl Overview {
             (!restart.is_empty())
                 .then(|| format!("restart needed: {} changed in the file", restart.join(", "))),
         ];
-        lines.extend(troubles.into_iter().flatten().map(|text| paint.tone(Tone::Bad, &text)));
+        lines.extend(troubles.into_iter().flatten().map(|text| format!("{BAD}{text}{BAD:#}")));
         lines
     }
 
@@ -128,7 +130,7 @@ impl Overview {
     }
 
     /// A line of headings, and one for each policy.
-    fn policies(&self, columns: usize, paint: Paint) -> Vec<String> {
+    fn policies(&self, columns: usize) -> Vec<String> {
         let policies = &self.now.policies;
         let has_candidates = policies.iter().any(|series| series.candidate.iter().any(|n| *n > 0));
         let names = policies.iter().map(|series| series.policy.chars().count());
@@ -149,7 +151,7 @@ impl Overview {
                 (" SHADOW/s", rate(&series.shadow)),
                 ("CANDID./s", candidate),
                 (" FAILED/s", rate(&series.failed)),
-                (CHART_HEADING, chart(series, width, paint)),
+                (CHART_HEADING, chart(series, width)),
             ]
         };
         let text = table(policies.iter().map(row));
@@ -191,8 +193,8 @@ fn decision_time(series: &DecisionTimeSeries) -> Vec<String> {
 }
 
 /// A list of accounts with its title.
-fn list(title: &str, list: &AccountList, most: usize, paint: Paint) -> Vec<String> {
-    let title = paint.tone(Tone::Strong, title);
+fn list(title: &str, list: &AccountList, most: usize) -> Vec<String> {
+    let title = format!("{STRONG}{title}{STRONG:#}");
     match list.accounts.is_empty() {
         true => vec![String::new(), format!("{title}: none")],
         false => {
@@ -216,7 +218,7 @@ fn cut(mut lines: Vec<String>, most: usize) -> Vec<String> {
 
 /// All decisions of a policy as bars, of fifteen minutes whether or not there are as many; those with
 /// a refusal among them are red. Empty if there is no room.
-fn chart(series: &PolicySeries, width: usize, paint: Paint) -> String {
+fn chart(series: &PolicySeries, width: usize) -> String {
     if width < CHART_HEADING.len() {
         return String::new();
     }
@@ -234,8 +236,8 @@ fn chart(series: &PolicySeries, width: usize, paint: Paint) -> String {
     let columns: Vec<(f64, bool)> = columns.collect();
     let highest = columns.iter().map(|(mean, _)| *mean).fold(f64::MIN_POSITIVE, f64::max);
     let bar = |(mean, has_refused): &(f64, bool)| {
-        let bar = STEPS[(mean / highest * 8.0).ceil() as usize].to_string();
-        if *has_refused { paint.tone(Tone::Bad, &bar) } else { bar }
+        let bar = STEPS[(mean / highest * 8.0).ceil() as usize];
+        if *has_refused { format!("{BAD}{bar}{BAD:#}") } else { bar.to_string() }
     };
     columns.iter().map(bar).collect()
 }
@@ -260,6 +262,7 @@ fn micros(us: f64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use anstream::adapter::strip_str;
     use serde_json::json;
 
     use super::*;
@@ -302,10 +305,13 @@ mod tests {
         }
     }
 
+    fn plain(overview: &Overview, size: TextSize) -> String {
+        strip_str(&overview.text(size)).to_string()
+    }
+
     #[test]
     fn a_page_has_what_there_is_to_know() {
-        let text = overview(&["api", "login"], 120)
-            .text(TextSize { columns: 80, rows: None }, Paint::Plain);
+        let text = plain(&overview(&["api", "login"], 120), TextSize { columns: 80, rows: None });
         let expected = "\
 slidegate 1.2.3  up 1h 30min  configuration read 1h 20min ago
 store: redis 10.0.0.5:6379 degraded, breaker open, 12 decided without it
@@ -336,7 +342,7 @@ IDENTITY     POLICY  USED
             [(2, 24, 80), (40, 24, 80), (40, 60, 200), (40, 18, 60), (2, 100, 300), (0, 24, 80)]
         {
             let size = TextSize { columns, rows: Some(rows) };
-            let text = overview(&policies[..count], 180).text(size, Paint::Plain);
+            let text = plain(&overview(&policies[..count], 180), size);
             assert!(text.lines().count() <= rows, "{rows} rows:\n{text}");
             let has_accounts = text.contains("nearest to a quota");
             assert_eq!(has_accounts, rows >= 24, "{rows} rows:\n{text}");
@@ -344,8 +350,7 @@ IDENTITY     POLICY  USED
             let widest = table.map(|line| line.chars().count()).max();
             assert!(widest < Some(columns), "{columns} columns:\n{text}");
         }
-        let text =
-            overview(&policies, 1).text(TextSize { columns: 80, rows: Some(24) }, Paint::Plain);
+        let text = plain(&overview(&policies, 1), TextSize { columns: 80, rows: Some(24) });
         assert!(text.contains(" more policies: slidegate top --once"), "{text}");
     }
 }

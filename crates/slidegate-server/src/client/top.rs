@@ -11,8 +11,8 @@ use super::admin_endpoint::AdminEndpoint;
 use super::overview::{Overview, TextSize};
 use crate::server::StopSignals;
 use crate::terminal::{
-    CANNOT_WRITE, CLEAR_BELOW, CLEAR_REST_OF_LINE, ENTER, LEAVE, Paint, Tone, columns, is_screen,
-    rows, show, write,
+    BAD, CANNOT_WRITE, CLEAR_BELOW, CLEAR_REST_OF_LINE, ENTER, LEAVE, columns, is_screen, rows,
+    show, show_styled, styled, write,
 };
 use slidegate::limit::Period;
 
@@ -52,7 +52,7 @@ fn interval(text: &str) -> anyhow::Result<Period> {
 }
 
 pub(super) fn run(arguments: &TopArguments) -> anyhow::Result<()> {
-    let (server, paint) = (&arguments.server, Paint::for_stdout());
+    let server = &arguments.server;
     server.check()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
@@ -62,19 +62,19 @@ pub(super) fn run(arguments: &TopArguments) -> anyhow::Result<()> {
         }
         if arguments.once || !is_screen() {
             let overview = Overview::read(server).await?;
-            return show(&overview.text(TextSize { columns: columns(), rows: None }, paint));
+            return show_styled(&overview.text(TextSize { columns: columns(), rows: None }));
         }
         let mut stop = StopSignals::new()?;
         let _screen = Screen::enter()?;
         tokio::select! {
             () = stop.next() => Ok(()),
-            ended = watch(server, arguments.interval.0, paint) => ended,
+            ended = watch(server, arguments.interval.0) => ended,
         }
     })
 }
 
 /// Draws until the terminal is gone. While the server is away, what was last known stays.
-async fn watch(server: &AdminEndpoint, interval: Duration, paint: Paint) -> anyhow::Result<()> {
+async fn watch(server: &AdminEndpoint, interval: Duration) -> anyhow::Result<()> {
     let mut known: Option<Overview> = None;
     loop {
         let read = timeout(TIMEOUT, Overview::read(server)).await;
@@ -84,12 +84,12 @@ async fn watch(server: &AdminEndpoint, interval: Duration, paint: Paint) -> anyh
                 known = Some(overview);
                 None
             }
-            Err(error) => Some(paint.tone(Tone::Bad, &format!("trying again: {error:#}"))),
+            Err(error) => Some(format!("{BAD}trying again: {error:#}{BAD:#}")),
         };
         let mut lines: Vec<String> = trouble.into_iter().collect();
         let room = rows().map(|rows| rows - lines.len().min(rows));
         let size = TextSize { columns: columns(), rows: room };
-        let text = known.as_ref().map(|overview| overview.text(size, paint));
+        let text = known.as_ref().map(|overview| overview.text(size));
         lines.extend(text.iter().flat_map(|text| text.lines()).map(str::to_owned));
         lines.truncate(rows().unwrap_or(usize::MAX));
         draw(&lines).context(CANNOT_WRITE)?;
@@ -99,7 +99,7 @@ async fn watch(server: &AdminEndpoint, interval: Duration, paint: Paint) -> anyh
 
 /// What is drawn over and not cleared first does not flicker.
 fn draw(lines: &[String]) -> io::Result<()> {
-    let lines: Vec<String> = lines.iter().map(|line| line.clone() + CLEAR_REST_OF_LINE).collect();
+    let lines: Vec<_> = lines.iter().map(|line| styled(line) + CLEAR_REST_OF_LINE).collect();
     write(&format!("\x1b[H{}{CLEAR_BELOW}", lines.join("\n")))
 }
 

@@ -23,7 +23,7 @@ use self::report::Report;
 use self::screen::ProgressView;
 use self::server::{DemoServer, DemoUpstream};
 use crate::server::StopSignals;
-use crate::terminal::{CANNOT_WRITE, Paint, show};
+use crate::terminal::{CANNOT_WRITE, show, show_styled};
 
 pub(crate) const AFTER_HELP: &str = "\
 Starts a gateway with a small API behind it on 127.0.0.1, on free ports, and four clients that send
@@ -72,13 +72,12 @@ async fn play(arguments: &DemoArguments) -> anyhow::Result<()> {
     let mut stop = StopSignals::new()?;
     let upstream = DemoUpstream::start().await?;
     let server = DemoServer::start(upstream.address).await?;
-    let paint = Paint::for_stdout();
     let length = Duration::from_secs(arguments.seconds.into());
-    show(&report::introduction(paint, length, &server))?;
+    show_styled(&report::introduction(length, &server))?;
 
-    let (logs, is_stopped) = watch(&server, &upstream, length, paint, &mut stop).await?;
+    let (logs, is_stopped) = watch(&server, &upstream, length, &mut stop).await?;
     let report = Report::new(&logs, upstream.answered.load(Ordering::Relaxed));
-    show(&report.conclusion(paint))?;
+    show_styled(&report.conclusion())?;
     if arguments.keep && !is_stopped {
         show("\n  The gateway stays up until Ctrl-C: try the commands above.\n")?;
         stop.next().await;
@@ -92,10 +91,9 @@ async fn watch(
     server: &DemoServer,
     upstream: &DemoUpstream,
     length: Duration,
-    paint: Paint,
     stop: &mut StopSignals,
 ) -> anyhow::Result<(ClientLogs, bool)> {
-    let mut view = ProgressView::new(paint).context(CANNOT_WRITE)?;
+    let mut view = ProgressView::new().context(CANNOT_WRITE)?;
     let clock = Arc::new(SystemClock::new());
     let begin = clock.now();
     let (sender, mut requests) = mpsc::unbounded_channel();

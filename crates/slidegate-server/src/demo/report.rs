@@ -9,19 +9,19 @@ use super::clients::{
     BURSTER, CLIENTS, ClientLogs, ClientSpec, LoggedRequest, POLITE, RequestResult,
 };
 use super::server::DemoServer;
-use crate::terminal::{Paint, Tone};
+use crate::terminal::{BAD, FAINT, GOOD, STRONG};
 
 /// What the demo is about, its clients, and commands to try.
-pub(super) fn introduction(paint: Paint, length: Duration, server: &DemoServer) -> String {
+pub(super) fn introduction(length: Duration, server: &DemoServer) -> String {
     let clients = CLIENTS.each_ref();
     let clients =
         clients.map(|client| format!("{:<17}{:<8}{}", client.name, client.quota, client.about));
     let clients = clients.join("\n           ");
     let DemoServer { gateway, admin, .. } = server;
     format!(
-        "{title}
+        "{STRONG}Slidegate demo: 20 per 10 s means at most 20 in any 10 s.{STRONG:#}
 
-  A fixed window restarts its count every 10 s, and admits {twice} around a
+  A fixed window restarts its count every 10 s, and admits {BAD}40 of 20{BAD:#} around a
   restart: 20 just before it and 20 just after. The boundary burster tries that
   here, on a real gateway, for {seconds} seconds. Three other clients send beside it.
 
@@ -32,9 +32,6 @@ pub(super) fn introduction(paint: Paint, length: Duration, server: &DemoServer) 
   watch    http://{admin}/ in a browser
 
 ",
-        title =
-            paint.tone(Tone::Strong, "Slidegate demo: 20 per 10 s means at most 20 in any 10 s."),
-        twice = paint.tone(Tone::Bad, "40 of 20"),
         seconds = length.as_secs(),
     )
 }
@@ -87,17 +84,17 @@ impl ClientReport {
         self.most <= self.quota.units().get() as usize
     }
 
-    fn row(&self, paint: Paint) -> String {
+    fn row(&self) -> String {
         let [sent, admitted, refused] = [self.sent, self.admitted, self.refused].map(grouped);
         let p99 = format!("{:.1} ms", self.p99.as_secs_f64() * 1000.0);
         let (units, window) = (self.quota.units(), self.quota.window().as_secs());
-        let verdict = match self.is_held() {
-            true => paint.tone(Tone::Good, "held"),
-            false => paint.tone(Tone::Bad, "BROKEN"),
+        let (style, verdict) = match self.is_held() {
+            true => (GOOD, "held"),
+            false => (BAD, "BROKEN"),
         };
         format!(
             "  {:<16}{sent:>7}{admitted:>10}{refused:>9}{p99:>9}{:>6} of {units:<3} in {window} s  \
-             {verdict}\n",
+             {style}{verdict}{style:#}\n",
             self.name, self.most,
         )
     }
@@ -135,14 +132,14 @@ impl Report {
     }
 
     /// What each client got, and the most in any window beside its quota.
-    pub(super) fn table(&self, paint: Paint) -> String {
+    pub(super) fn table(&self) -> String {
         let headings = format!(
             "  {:<16}{:>7}{:>10}{:>9}{:>9}   {}",
             "client", "sent", "admitted", "refused", "p99", "most in any window",
         );
-        let rule = paint.tone(Tone::Faint, &"─".repeat(78));
-        let rows: String = self.clients.iter().map(|client| client.row(paint)).collect();
-        format!("{}\n  {rule}\n{rows}", paint.tone(Tone::Strong, &headings))
+        let rule = "─".repeat(78);
+        let rows: String = self.clients.iter().map(ClientReport::row).collect();
+        format!("{STRONG}{headings}{STRONG:#}\n  {FAINT}{rule}{FAINT:#}\n{rows}")
     }
 
     /// How many requests were sent, and how many passed.
@@ -152,37 +149,34 @@ impl Report {
     }
 
     /// The table, and what it proves.
-    pub(super) fn conclusion(&self, paint: Paint) -> String {
-        let verified = match self.verify() {
-            Ok(()) => {
-                paint.tone(Tone::Good, "Every limit held, and the polite user was never refused.")
-            }
-            Err(error) => paint.tone(Tone::Bad, &error.to_string()),
+    pub(super) fn conclusion(&self) -> String {
+        let (style, verified) = match self.verify() {
+            Ok(()) => (GOOD, "Every limit held, and the polite user was never refused.".to_owned()),
+            Err(error) => (BAD, error.to_string()),
         };
         format!(
             "{}
   Most in any window: counted from the clients' own logs, over every interval as
   long as the quota's window. {}
 
-  {verified}
+  {style}{verified}{style:#}
   {}
 ",
-            self.table(paint),
+            self.table(),
             self.summary(),
-            self.comparison(paint),
+            self.comparison(),
         )
     }
 
-    fn comparison(&self, paint: Paint) -> String {
+    fn comparison(&self) -> String {
         let burster = &self.clients[BURSTER];
         if burster.sent == 0 {
             return "The burster met no restart of a fixed window: run for 12 seconds.".to_owned();
         }
         format!(
-            "Of the burster's requests a fixed window would have admitted {} in 10 s.\n  \
-             Slidegate admitted {}.",
-            paint.tone(Tone::Bad, &format!("{} of 20", burster.most_of_fixed_window)),
-            paint.tone(Tone::Good, &format!("{} of 20", burster.most)),
+            "Of the burster's requests a fixed window would have admitted {BAD}{} of 20{BAD:#} in \
+             10 s.\n  Slidegate admitted {GOOD}{} of 20{GOOD:#}.",
+            burster.most_of_fixed_window, burster.most,
         )
     }
 }
@@ -228,6 +222,8 @@ fn grouped(number: usize) -> String {
 
 #[cfg(test)]
 mod tests {
+    use anstream::adapter::strip_str;
+
     use super::*;
 
     const GUESSER: usize = 3;
@@ -249,7 +245,7 @@ mod tests {
 
     fn check(requests: &[(usize, RequestResult, &[u64])], complaint: Option<&str>) -> String {
         let report = report(requests);
-        let text = report.conclusion(Paint::Plain);
+        let text = strip_str(&report.conclusion()).to_string();
         let error = report.verify().err().map(|error| error.to_string());
         assert_eq!(error.as_deref(), complaint, "{text}");
         assert_eq!(text.contains("BROKEN"), complaint.is_some_and(|it| it.contains("hold")));

@@ -5,13 +5,13 @@ use std::io;
 use std::time::Duration;
 
 use super::report::Report;
-use crate::terminal::{CLEAR_BELOW, CLEAR_REST_OF_LINE, ENTER, LEAVE, Paint, is_screen, write};
+use crate::terminal::{CLEAR_BELOW, CLEAR_REST_OF_LINE, ENTER, LEAVE, is_screen, styled, write};
 
 /// The progress of the run, on standard output.
 #[derive(Debug)]
 pub(super) enum ProgressView {
     /// The last lines of the terminal, this many now. On drop they are cleared.
-    Table { lines: usize, paint: Paint },
+    Table { lines: usize },
     /// The next line is due at this time of the run.
     Lines { next: Duration },
 }
@@ -20,12 +20,12 @@ const LINE_INTERVAL: Duration = Duration::from_secs(5);
 
 impl ProgressView {
     /// A table, if standard output is a terminal that can move its cursor.
-    pub(super) fn new(paint: Paint) -> io::Result<Self> {
+    pub(super) fn new() -> io::Result<Self> {
         if !is_screen() {
             return Ok(Self::Lines { next: LINE_INTERVAL });
         }
         write(ENTER)?;
-        Ok(Self::Table { lines: 0, paint })
+        Ok(Self::Table { lines: 0 })
     }
 
     /// Shows what is new. An error if the output is closed.
@@ -37,10 +37,10 @@ impl ProgressView {
     ) -> io::Result<()> {
         let (seconds, of) = (elapsed.min(length).as_secs(), length.as_secs());
         match self {
-            Self::Table { lines, paint } => {
-                let table = report.table(*paint);
+            Self::Table { lines } => {
+                let table = report.table();
                 let text = format!("{table}\n  {seconds} of {of} s, Ctrl-C ends it\n");
-                write(&drawn_over(*lines, &text))?;
+                write(&drawn_over(*lines, &styled(&text)))?;
                 *lines = text.lines().count();
             }
             Self::Lines { next } if elapsed >= *next => {
@@ -57,7 +57,7 @@ impl Drop for ProgressView {
     fn drop(&mut self) {
         // An error means that the output is closed.
         let _ = match self {
-            Self::Table { lines, .. } => write(&(drawn_over(*lines, "") + LEAVE)),
+            Self::Table { lines } => write(&(drawn_over(*lines, "") + LEAVE)),
             Self::Lines { .. } => write("\n"),
         };
     }

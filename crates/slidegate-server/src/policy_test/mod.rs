@@ -12,7 +12,6 @@ use anyhow::bail;
 use self::case_file::CaseFile;
 use self::report::CaseReport;
 use crate::config::{Flags, Sources};
-use crate::terminal::Paint;
 
 pub(crate) const AFTER_HELP: &str = "\
 Cases stand beside a configuration: those of slidegate.toml in slidegate.test.toml, unless the key
@@ -71,7 +70,7 @@ pub(crate) fn run(arguments: &TestArguments) -> anyhow::Result<()> {
     let is_selected = |name: &str| arguments.filter.as_ref().is_none_or(|text| name.contains(text));
     let (mut ran, mut failed) = (0, 0);
     for file in &files {
-        let mut report = CaseReport::begin(file, is_selected, Paint::for_stdout())?;
+        let mut report = CaseReport::begin(file, is_selected)?;
         for case in file.cases.iter().filter(|case| is_selected(&case.name)) {
             report.add(case, case.run(file.load()?))?;
         }

@@ -6,13 +6,12 @@ use slidegate::policy::without_query;
 
 use super::case_file::{CaseFile, PolicyCase};
 use super::runner::CaseFailure;
-use crate::terminal::{self, Paint, Tone};
+use crate::terminal::{BAD, GOOD, STRONG, show_styled};
 use slidegate::limit::Period;
 
 /// The report on a file, printed while its cases run.
 pub(super) struct CaseReport<'f> {
     file: &'f CaseFile,
-    paint: Paint,
     passed: usize,
     left_out: usize,
     failures: Vec<(&'f PolicyCase, CaseFailure<'f>)>,
@@ -22,15 +21,14 @@ impl<'f> CaseReport<'f> {
     pub(super) fn begin(
         file: &'f CaseFile,
         is_selected: impl Fn(&str) -> bool,
-        paint: Paint,
     ) -> anyhow::Result<Self> {
         let wanted = file.cases.iter().filter(|case| is_selected(&case.name)).count();
-        let heading = paint.tone(Tone::Strong, "Running");
         let (path, config) = (file.path.display(), file.config());
         let tests = if wanted == 1 { "test" } else { "tests" };
-        terminal::show(&format!("{heading} {path} ({config})\n\nrunning {wanted} {tests}\n"))?;
+        let heading = format!("{STRONG}Running{STRONG:#} {path} ({config})");
+        show_styled(&format!("{heading}\n\nrunning {wanted} {tests}\n"))?;
         let left_out = file.cases.len() - wanted;
-        Ok(Self { file, paint, passed: 0, left_out, failures: Vec::new() })
+        Ok(Self { file, passed: 0, left_out, failures: Vec::new() })
     }
 
     /// Adds a case that was run.
@@ -39,17 +37,17 @@ impl<'f> CaseReport<'f> {
         case: &'f PolicyCase,
         result: Result<(), CaseFailure<'f>>,
     ) -> anyhow::Result<()> {
-        let result = match result {
+        let (style, word) = match result {
             Ok(()) => {
                 self.passed += 1;
-                self.paint.tone(Tone::Good, "ok")
+                (GOOD, "ok")
             }
             Err(failure) => {
                 self.failures.push((case, failure));
-                self.paint.tone(Tone::Bad, "FAILED")
+                (BAD, "FAILED")
             }
         };
-        terminal::show(&format!("test {} ... {result}\n", case.name))
+        show_styled(&format!("test {} ... {style}{word}{style:#}\n", case.name))
     }
 
     pub(super) fn ran(&self) -> usize {
@@ -73,16 +71,17 @@ impl<'f> CaseReport<'f> {
                 let _ = writeln!(text, "    {}", case.name);
             }
         }
-        let result = match self.failures.is_empty() {
-            true => self.paint.tone(Tone::Good, "ok"),
-            false => self.paint.tone(Tone::Bad, "FAILED"),
+        let (style, word) = match self.failures.is_empty() {
+            true => (GOOD, "ok"),
+            false => (BAD, "FAILED"),
         };
         let (passed, failed, left_out) = (self.passed, self.failures.len(), self.left_out);
         let _ = writeln!(
             text,
-            "\ntest result: {result}. {passed} passed; {failed} failed; {left_out} filtered out\n"
+            "\ntest result: {style}{word}{style:#}. {passed} passed; {failed} failed; {left_out} \
+             filtered out\n"
         );
-        terminal::show(&text)
+        show_styled(&text)
     }
 
     fn describe(&self, failure: &CaseFailure<'_>) -> String {
