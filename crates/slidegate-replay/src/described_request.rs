@@ -1,5 +1,6 @@
 //! Requests that are described instead of sent.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::net::IpAddr;
 use std::num::NonZeroU32;
@@ -121,7 +122,7 @@ impl Default for DescribedRequest {
 pub fn method<'de, D: Deserializer<'de>>(json: D) -> Result<Method, D::Error> {
     let Some(text) = Option::<String>::deserialize(json)? else { return Ok(Method::GET) };
     text.parse().map_err(|_| {
-        Error::custom(format_args!("expected a method such as GET, not {:?}", shown(&text)))
+        Error::custom(format_args!("expected a method such as GET, not {:?}", shortened(&text)))
     })
 }
 
@@ -169,7 +170,7 @@ impl<'de> Visitor<'de> for HeadersVisitor {
                 one => vec![one],
             };
             let header = HeaderName::try_from(&name).map_err(|_| {
-                Error::custom(format_args!("{:?} is not a header's name", shown(&name)))
+                Error::custom(format_args!("{:?} is not a header's name", shortened(&name)))
             })?;
             for value in values {
                 if headers.len() >= MAX {
@@ -193,12 +194,18 @@ fn header_value(json: Value) -> Option<HeaderValue> {
     HeaderValue::try_from(text).ok()
 }
 
-/// The most characters of a client's text that an error repeats.
+/// The most characters of a caller's text that a message repeats.
 const MAX_SHOWN_CHARS: usize = 64;
 
-fn shown(text: &str) -> String {
-    match text.char_indices().nth(MAX_SHOWN_CHARS) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text.to_owned(),
+/// A caller's text, short enough for a message: at most 64 characters of it.
+pub fn shortened(text: &str) -> Cow<'_, str> {
+    truncated(text, MAX_SHOWN_CHARS)
+}
+
+/// The first characters of a text, and an ellipsis if it has more.
+pub fn truncated(text: &str, max_chars: usize) -> Cow<'_, str> {
+    match text.char_indices().nth(max_chars) {
+        Some((end, _)) => Cow::Owned(format!("{}…", &text[..end])),
+        None => Cow::Borrowed(text),
     }
 }

@@ -18,12 +18,13 @@ use slidegate::limit::Quotas;
 use slidegate::policy::{Action, CheckedPolicy};
 use slidegate::{Account, Name, Policies, Quota};
 use slidegate_proxy::Accepted;
+use slidegate_replay::described_request::shortened;
 
 use super::Operator;
 use crate::api::{AccountsReset, OverrideCreated, OverrideLifted, OverrideList};
 use crate::calendar::{Rfc3339, ceil_ms};
 use crate::endpoint::json_body;
-use crate::endpoint::problem::{Problem, shortened, with_causes};
+use crate::endpoint::problem::{Problem, with_causes};
 use crate::observe::{Operation, OperationOutcome};
 use crate::shared::{
     Actor, Expiry, OperatorAction, OverrideError, OverrideRecord, Target, window_text,

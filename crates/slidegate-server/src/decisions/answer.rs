@@ -1,12 +1,12 @@
 //! The answer to a question, as JSON.
 
-use std::time::Duration;
-
 use bytes::Bytes;
 use http::{HeaderMap, Response, StatusCode};
 use serde::{Serialize, Serializer};
 use slidegate::{Decision, PolicyStanding, Standing, StoreError, Verdict};
 use slidegate_tower::{Reason, Refused, Responder};
+
+use crate::calendar::ceil_ms;
 
 /// The answer to a question.
 #[derive(Debug, Serialize)]
@@ -114,11 +114,6 @@ fn reason(reason: Reason) -> &'static str {
         Reason::StoreUnavailable => "store-unavailable",
         _ => "quota-exceeded",
     }
-}
-
-/// Rounded up, so that a retry is never early.
-fn ceil_ms(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
 
 /// Where one quota stands.

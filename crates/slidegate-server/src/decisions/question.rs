@@ -13,7 +13,7 @@ use slidegate_replay::{DescribedRequest, described_request};
 use slidegate_tower::ResolvedClient;
 
 use crate::endpoint::json_body;
-use crate::endpoint::problem::{Problem, shortened};
+use crate::endpoint::problem::Problem;
 use crate::identity_text;
 
 /// One question: about a request as its caller describes it, or about charges.
@@ -115,7 +115,8 @@ impl Question {
         for (index, ChargeBody { policy, .. }) in charges.iter().enumerate() {
             let member = format!("charges[{index}].policy");
             if !policies.names().any(|name| **name == **policy) {
-                let problem = format!("there is no policy {:?}", shortened(policy));
+                let problem =
+                    format!("there is no policy {:?}", described_request::shortened(policy));
                 return wrong(&member, &problem);
             }
             if charges[..index].iter().any(|other| other.policy == *policy) {

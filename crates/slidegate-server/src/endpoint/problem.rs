@@ -9,6 +9,7 @@ use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use serde::Serialize;
+use slidegate_replay::described_request::{shortened, truncated};
 use slidegate_tower::ProblemDetails;
 
 /// An error response.
@@ -34,9 +35,6 @@ pub(crate) struct InvalidMember {
     pub(crate) member: String,
     pub(crate) problem: String,
 }
-
-/// The most characters of a request's text that a message repeats.
-const MAX_SHOWN_CHARS: usize = 64;
 
 /// The most characters of what is wrong with a member.
 const MAX_PROBLEM_CHARS: usize = 256;
@@ -84,7 +82,7 @@ impl<E: Display> From<&serde_path_to_error::Error<E>> for Problem {
     fn from(error: &serde_path_to_error::Error<E>) -> Self {
         let member = error.path().to_string();
         let member = if member == "." { Cow::Borrowed("") } else { shortened(&member) };
-        Self::invalid_member(&member, cut(&error.inner().to_string(), MAX_PROBLEM_CHARS))
+        Self::invalid_member(&member, truncated(&error.inner().to_string(), MAX_PROBLEM_CHARS))
     }
 }
 
@@ -126,16 +124,4 @@ pub(crate) fn with_causes(error: &dyn Error) -> String {
         cause = error.source();
     }
     text
-}
-
-/// A caller's text, short enough for a message.
-pub(crate) fn shortened(text: &str) -> Cow<'_, str> {
-    cut(text, MAX_SHOWN_CHARS)
-}
-
-fn cut(text: &str, most_chars: usize) -> Cow<'_, str> {
-    match text.char_indices().nth(most_chars) {
-        Some((end, _)) => Cow::Owned(format!("{}…", &text[..end])),
-        None => Cow::Borrowed(text),
-    }
 }

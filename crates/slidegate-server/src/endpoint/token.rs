@@ -8,6 +8,7 @@ use axum::extract::Request;
 use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, StatusCode, header};
 use sha2::{Digest, Sha256};
+use slidegate::limit::Period;
 use slidegate_proxy::Accepted;
 use subtle::ConstantTimeEq;
 
@@ -70,7 +71,7 @@ impl TokenError {
                 ([(header::WWW_AUTHENTICATE, "Bearer")], problem).into_response()
             }
             Self::TooMany { retry_after } => {
-                let after_s = whole_seconds(retry_after);
+                let after_s = Period(retry_after).ceil_seconds();
                 let detail =
                     format_args!("too many wrong tokens from this address: retry in {after_s} s");
                 let problem = Problem::new(StatusCode::TOO_MANY_REQUESTS, detail);
@@ -78,11 +79,6 @@ impl TokenError {
             }
         }
     }
-}
-
-/// Rounded up, so that a retry is never early.
-pub(crate) fn whole_seconds(wait: Duration) -> u64 {
-    wait.as_secs() + u64::from(wait.subsec_nanos() > 0)
 }
 
 /// The address that a request came from.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode};
-use slidegate::limit::Quotas;
+use slidegate::limit::{Period, Quotas};
 use slidegate::{
     AccountError, Clock, Decision, Gate, NamedCharge, PolicyStanding, Quota, Standing, StoreError,
     Verdict,
@@ -252,6 +252,6 @@ fn until_reset(standing: &Standing) -> prost_types::Duration {
         true => standing.retry_after(),
         false => reset_after,
     };
-    let seconds = time.as_secs() + u64::from(time.subsec_nanos() > 0);
-    prost_types::Duration { seconds: seconds.try_into().unwrap_or(i64::MAX), nanos: 0 }
+    let seconds = i64::try_from(Period(time).ceil_seconds()).unwrap_or(i64::MAX);
+    prost_types::Duration { seconds, nanos: 0 }
 }

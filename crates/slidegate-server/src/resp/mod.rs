@@ -16,9 +16,10 @@ use std::time::Duration;
 use bytes::{Buf, BytesMut};
 use http::{Method, StatusCode};
 use redis_protocol::resp2::types::BorrowedFrame;
-use slidegate::limit::SystemClock;
+use slidegate::limit::{Period, SystemClock};
 use slidegate::{AccountError, Block, Clock, Decision, NamedCharge, Standing, Verdict};
 use slidegate_proxy::{RawConnection, RawHandler};
+use slidegate_replay::described_request::shortened;
 use tokio::time::Instant;
 
 use self::command::{Arguments, COMMANDS, CommandUsage, RespCommand};
@@ -26,7 +27,6 @@ use self::reply::Replies;
 use self::throttle::{Call, ThrottleStyle};
 use crate::admin::{self, Operator};
 use crate::calendar::ceil_ms;
-use crate::endpoint::problem::shortened;
 use crate::endpoint::token::{RequiredToken, TokenError};
 use crate::identity_text::from_argument;
 use crate::live_config::LiveConfig;
@@ -439,9 +439,9 @@ fn clear(buffer: &mut BytesMut) {
     buffer.clear();
 }
 
-/// Rounded up, so that a retry is never early.
+/// Whole seconds, rounded up, as a reply has them.
 fn seconds(time: Duration) -> i64 {
-    i64::try_from(time.as_nanos().div_ceil(1_000_000_000)).unwrap_or(i64::MAX)
+    i64::try_from(Period(time).ceil_seconds()).unwrap_or(i64::MAX)
 }
 
 fn error(problem: impl Display) -> CommandError {

@@ -12,11 +12,11 @@ use std::time::Duration;
 use sha2::{Digest, Sha256};
 use slidegate::limit::Quotas;
 use slidegate::{Identity, NamedCharge, Quota};
+use slidegate_replay::described_request::shortened;
 use smallvec::SmallVec;
 
 use super::command::whole_number;
 use crate::config::throttle::{BURST, WINDOW};
-use crate::endpoint::problem::shortened;
 
 /// Below this the clock's tick of a millisecond would take much of the rate.
 const MIN_WINDOW_MS: u64 = 10;
@@ -120,7 +120,9 @@ fn identity(kind: &str, window: WindowText, key: &[u8]) -> Identity {
     })
 }
 
-/// A window in milliseconds, in seconds if they are whole.
+/// A window in milliseconds, in seconds if they are whole. It is part of identities, and therefore of
+/// keys in Redis, so it must stay the same where the text of a [`Period`](slidegate::limit::Period)
+/// changes.
 #[derive(Clone, Copy)]
 struct WindowText(u64);
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use http::HeaderValue;
+use slidegate::limit::Period;
 use slidegate::{Decision, PolicyStanding, Standing};
 
 use crate::headers::dialect::Item;
@@ -158,7 +159,7 @@ fn has_stricter_twin(decision: &Decision, standing: &Standing) -> bool {
 /// Standings are kept in nanoseconds of 64 bits, so this has at most 11 digits, and fits the 15
 /// that a structured field has room for.
 pub(crate) const fn ceil_s(time: Duration) -> u64 {
-    time.as_secs() + if time.subsec_nanos() > 0 { 1 } else { 0 }
+    Period(time).ceil_seconds()
 }
 
 /// When the same request is worth sending again, as far as this quota is concerned.

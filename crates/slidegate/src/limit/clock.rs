@@ -186,7 +186,8 @@ impl Clock for ManualClock {
     }
 }
 
-/// A warning that is due at most once a minute, whichever threads would give it.
+/// A warning that is due at most once a minute, whichever threads would give it. It is not a
+/// [`Limiter`](crate::Limiter), because that is built on the memory store, which itself warns.
 #[derive(Debug, Default)]
 pub(crate) struct Warning {
     last_ns: AtomicU64,

@@ -35,6 +35,13 @@ impl Period {
     /// The longest one, and the longest window of a quota: a leap year.
     pub const MAX: Self = Self(Duration::from_millis(366 * DAY_MS));
 
+    /// Whole seconds, rounded up, so that a client that waits for them is never early.
+    #[inline]
+    pub const fn ceil_seconds(self) -> u64 {
+        let has_rest = self.0.subsec_nanos() > 0;
+        self.0.as_secs().saturating_add(has_rest as u64)
+    }
+
     /// The length to a precision that suits people: `1min 30s`, `2.5s`, `40ms`.
     pub fn rounded(self) -> impl fmt::Display {
         RoundedPeriod(u64::try_from(self.0.as_millis()).unwrap_or(u64::MAX))
@@ -147,6 +154,19 @@ mod tests {
         assert_eq!(Period(Duration::from_micros(5)).to_string(), "5\u{b5}s");
         assert_eq!(format!("{:#} {:#} {:#}", period(1), period(2), period(DAY_MS)), "ms 2ms day");
         assert!(!Period(Duration::MAX).to_string().is_empty());
+    }
+
+    #[test]
+    fn seconds_are_rounded_up() {
+        for (time, seconds) in [
+            (Duration::ZERO, 0),
+            (Duration::from_nanos(1), 1),
+            (Duration::from_secs(1), 1),
+            (Duration::new(1, 1), 2),
+            (Duration::MAX, u64::MAX),
+        ] {
+            assert_eq!(Period(time).ceil_seconds(), seconds, "{time:?}");
+        }
     }
 
     #[test]
