@@ -10,21 +10,21 @@ use std::time::Duration;
 
 use axum::Json;
 use axum::extract::rejection::{PathRejection, QueryRejection};
-use axum::extract::{Path, Query, Request, State};
+use axum::extract::{FromRequest, Path, Query, Request, State};
 use http::StatusCode;
 use serde::de::{DeserializeOwned, Error};
 use serde::{Deserialize, Deserializer};
 use slidegate::limit::Quotas;
 use slidegate::policy::{Action, CheckedPolicy};
 use slidegate::{Account, Name, Policies, Quota};
-use slidegate_proxy::Accepted;
 use slidegate_replay::described_request::shortened;
 
 use super::Operator;
 use crate::api::{AccountsReset, OverrideCreated, OverrideLifted, OverrideList};
 use crate::calendar::{Rfc3339, ceil_ms};
-use crate::endpoint::json_body;
+use crate::endpoint::json_body::JsonObject;
 use crate::endpoint::problem::{Problem, with_causes};
+use crate::endpoint::token::peer;
 use crate::observe::{Operation, OperationOutcome};
 use crate::shared::{
     Actor, Expiry, OperatorAction, OverrideError, OverrideRecord, Target, window_text,
@@ -44,7 +44,7 @@ pub(super) struct NoParameters {}
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, expecting = "an object")]
-struct ResetBody {
+pub(super) struct ResetBody {
     #[serde(default, deserialize_with = "parsed")]
     policy: Option<Name>,
     #[serde(deserialize_with = "reason")]
@@ -53,7 +53,7 @@ struct ResetBody {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, expecting = "an object")]
-struct OverrideBody {
+pub(super) struct OverrideBody {
     #[serde(default, deserialize_with = "parsed")]
     policy: Option<Name>,
     /// Of a grant.
@@ -93,9 +93,28 @@ impl FromStr for QuotaChoice {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, expecting = "an object")]
-struct LiftBody {
+pub(super) struct LiftBody {
     #[serde(deserialize_with = "reason")]
     reason: String,
+}
+
+/// Extracts what an operator asks to change. There are no parameters besides the body.
+pub(super) struct RequestedChange<T> {
+    /// The operator's address.
+    by: Option<IpAddr>,
+    body: T,
+}
+
+impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for RequestedChange<T> {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
+        let by = peer(&request);
+        Query::<NoParameters>::try_from_uri(request.uri())?;
+        let JsonObject(body) =
+            JsonObject::<T, MAX_BODY_BYTES>::from_request(request, state).await?;
+        Ok(Self { by, body })
+    }
 }
 
 /// `GET /v1/overrides`
@@ -111,11 +130,11 @@ pub(super) async fn list(
 pub(super) async fn reset(
     State(operator): State<Arc<Operator>>,
     path: Result<Path<String>, PathRejection>,
-    request: Request,
+    change: Result<RequestedChange<ResetBody>, Problem>,
 ) -> Result<Json<AccountsReset>, Problem> {
     let Path(identity) = path?;
     let identity = super::accounts::identity(&identity, &operator.policies())?;
-    let (by, ResetBody { policy, reason }) = read(request).await?;
+    let RequestedChange { by, body: ResetBody { policy, reason } } = change?;
     operator.reset(Target { identity, policy }, Actor { by, reason }).await.map(Json)
 }
 
@@ -123,7 +142,7 @@ pub(super) async fn reset(
 pub(super) async fn create(
     State(operator): State<Arc<Operator>>,
     path: Result<Path<(String, String)>, PathRejection>,
-    request: Request,
+    change: Result<RequestedChange<OverrideBody>, Problem>,
 ) -> Result<Json<OverrideCreated>, Problem> {
     let Path((identity, action)) = path?;
     if !["grant", "exempt", "ban"].contains(&action.as_str()) {
@@ -131,7 +150,8 @@ pub(super) async fn create(
         return Err(Problem::not_found(detail));
     }
     let identity = super::accounts::identity(&identity, &operator.policies())?;
-    let (by, OverrideBody { policy, units, quota, r#for, until, reason }) = read(request).await?;
+    let RequestedChange { by, body } = change?;
+    let OverrideBody { policy, units, quota, r#for, until, reason } = body;
     let target = Target { identity, policy };
     if action != "grant" && quota.is_some() {
         return Err(Problem::invalid_member("quota", "only a grant has a quota"));
@@ -175,10 +195,10 @@ pub(super) async fn create(
 pub(super) async fn lift(
     State(operator): State<Arc<Operator>>,
     path: Result<Path<String>, PathRejection>,
-    request: Request,
+    change: Result<RequestedChange<LiftBody>, Problem>,
 ) -> Result<Json<OverrideLifted>, Problem> {
     let Path(id) = path?;
-    let (by, LiftBody { reason }) = read(request).await?;
+    let RequestedChange { by, body: LiftBody { reason } } = change?;
     let actor = Actor { by, reason };
     let known = operator.overrides.find(&id).await;
     let operation = operator.operation(OperatorAction::Lift, None, &actor);
@@ -242,17 +262,6 @@ fn quotas_by_window(target: &Target, policies: &Policies) -> BTreeMap<Duration, 
         }
     }
     by_window
-}
-
-/// The operator's address and the body.
-async fn read<T: DeserializeOwned>(request: Request) -> Result<(Option<IpAddr>, T), Problem> {
-    let by = request.extensions().get::<Accepted>().and_then(|accepted| accepted.peer);
-    Query::<NoParameters>::try_from_uri(request.uri())?;
-    let body = json_body::read(request, MAX_BODY_BYTES).await?;
-    if json_body::is_list(&body) {
-        return Err(Problem::invalid_body("expected an object, not a list"));
-    }
-    Ok((by, json_body::parse(&body)?))
 }
 
 /// Reads what is written as a string.

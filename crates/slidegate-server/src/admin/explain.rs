@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::{Query, Request, State};
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, State};
 use serde::Serialize;
 use slidegate::Policies;
 use slidegate::policy::{ExplainedPolicy, Explanation};
@@ -13,7 +14,7 @@ use slidegate_tower::bad_request;
 use super::Operator;
 use super::changes::NoParameters;
 use crate::decisions::Answer;
-use crate::endpoint::json_body;
+use crate::endpoint::json_body::JsonObject;
 use crate::endpoint::problem::Problem;
 
 /// A request with many long headers.
@@ -53,14 +54,12 @@ struct PolicyEffect {
 /// `POST /v1/explain`
 pub(super) async fn explain(
     State(operator): State<Arc<Operator>>,
-    request: Request,
+    query: Result<Query<NoParameters>, QueryRejection>,
+    body: Result<JsonObject<DescribedRequest, MAX_BODY_BYTES>, Problem>,
 ) -> Result<Json<ExplainView>, Problem> {
-    Query::<NoParameters>::try_from_uri(request.uri())?;
-    let body = json_body::read(request, MAX_BODY_BYTES).await?;
-    if json_body::is_list(&body) {
-        return Err(Problem::invalid_body("expected an object, not a list"));
-    }
-    Ok(Json(operator.explain(&json_body::parse(&body)?).await))
+    query?;
+    let JsonObject(request) = body?;
+    Ok(Json(operator.explain(&request).await))
 }
 
 impl Operator {

@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::rejection::QueryRejection;
-use axum::extract::{Query, Request, State};
+use axum::extract::{Query, State};
 use axum::routing::post;
 use axum::{Json, Router};
 use http::StatusCode;
 
 use super::changes::NoParameters;
 use crate::api::{PlanBody, ReloadPlan};
-use crate::endpoint::json_body;
+use crate::endpoint::json_body::JsonObject;
 use crate::endpoint::problem::Problem;
 use crate::reload::{self, Reloader};
 
@@ -30,14 +30,10 @@ pub(crate) fn router(reloader: Arc<Reloader>) -> Router {
 async fn plan(
     State(reloader): State<Arc<Reloader>>,
     query: Result<Query<NoParameters>, QueryRejection>,
-    request: Request,
+    body: Result<JsonObject<PlanBody, MAX_BODY_BYTES>, Problem>,
 ) -> Result<Json<ReloadPlan>, Problem> {
     query?;
-    let body = json_body::read(request, MAX_BODY_BYTES).await?;
-    if json_body::is_list(&body) {
-        return Err(Problem::invalid_body("expected an object, not a list"));
-    }
-    let PlanBody { config, name } = json_body::parse(&body)?;
+    let JsonObject(PlanBody { config, name }) = body?;
     let Ok(_turn) = tokio::time::timeout(PLAN_QUEUE_TIMEOUT, reloader.planning.lock()).await else {
         let detail = "Other plans are being made. Try again later.";
         return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail));

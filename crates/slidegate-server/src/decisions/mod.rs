@@ -34,7 +34,7 @@ use self::question::{MAX_BYTES, Question};
 pub(crate) use self::refunds::RefundTable;
 use self::refunds::{MAX_ENTRIES, REFUND_TTL};
 use crate::endpoint::access;
-use crate::endpoint::json_body;
+use crate::endpoint::json_body::{self, JsonObject};
 use crate::endpoint::problem::Problem;
 use crate::endpoint::token::{RequiredToken, bearer, peer};
 use crate::live_config::LiveConfig;
@@ -134,13 +134,8 @@ struct RefundBody {
 /// `POST /v1/refund`
 async fn refund(
     State(decisions): State<Arc<Decisions>>,
-    request: Request,
+    JsonObject(RefundBody { id }): JsonObject<RefundBody, MAX_REFUND_BYTES>,
 ) -> Result<StatusCode, Problem> {
-    let body = json_body::read(request, MAX_REFUND_BYTES).await?;
-    if json_body::is_list(&body) {
-        return Err(Problem::invalid_body("expected an object, not a list"));
-    }
-    let RefundBody { id } = json_body::parse(&body)?;
     decisions.refund(&id).await
 }
 

@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use axum::extract::Request;
+use axum::extract::{DefaultBodyLimit, FromRequest, Request};
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode, header};
-use http_body::Body;
-use http_body_util::{BodyExt, LengthLimitError, Limited};
+use http_body::Body as _;
 use serde::de::DeserializeOwned;
 use serde_json::error::Category;
 use tokio::time::timeout;
@@ -16,8 +15,28 @@ use crate::endpoint::problem::Problem;
 /// For all of a body. Callers are near, and what they send is small.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
+/// Extracts an object from a JSON body of at most so many bytes.
+#[derive(Debug)]
+pub(crate) struct JsonObject<T, const MAX_BYTES: usize>(pub(crate) T);
+
+impl<S, T, const MAX_BYTES: usize> FromRequest<S> for JsonObject<T, MAX_BYTES>
+where
+    S: Send + Sync,
+    T: DeserializeOwned,
+{
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, _state: &S) -> Result<Self, Problem> {
+        let body = read(request, MAX_BYTES).await?;
+        if is_list(&body) {
+            return Err(Problem::invalid_body("expected an object, not a list"));
+        }
+        parse(&body).map(Self)
+    }
+}
+
 /// Reads a whole body of at most `max_bytes`, whose content type must be JSON.
-pub(crate) async fn read(request: Request, max_bytes: usize) -> Result<Bytes, Problem> {
+pub(crate) async fn read(mut request: Request, max_bytes: usize) -> Result<Bytes, Problem> {
     // It also keeps web pages out: a browser sends this type to another origin only after a
     // preflight request.
     if !is_json(request.headers()) {
@@ -28,13 +47,14 @@ pub(crate) async fn read(request: Request, max_bytes: usize) -> Result<Bytes, Pr
         let detail = format!("the body has more than {max_bytes} bytes");
         Problem::new(StatusCode::PAYLOAD_TOO_LARGE, detail)
     };
-    let body = request.into_body();
-    if body.size_hint().lower() > max_bytes as u64 {
+    // Before any of it is read, and before a client that waits for `100 Continue` gets one.
+    if request.body().size_hint().lower() > max_bytes as u64 {
         return Err(too_large());
     }
-    match timeout(TIMEOUT, Limited::new(body, max_bytes).collect()).await {
-        Ok(Ok(body)) => Ok(body.to_bytes()),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large()),
+    DefaultBodyLimit::max(max_bytes).apply(&mut request);
+    match timeout(TIMEOUT, Bytes::from_request(request, &())).await {
+        Ok(Ok(body)) => Ok(body),
+        Ok(Err(error)) if error.status() == StatusCode::PAYLOAD_TOO_LARGE => Err(too_large()),
         Ok(Err(_)) => Err(Problem::bad_request("the body ended early")),
         Err(_) => {
             Err(Problem::new(StatusCode::REQUEST_TIMEOUT, "the body did not arrive within 10 s"))
@@ -54,8 +74,12 @@ pub(crate) fn is_list(body: &[u8]) -> bool {
     body.trim_ascii_start().starts_with(b"[")
 }
 
-/// Parses a body. The error names the member that is wrong.
+/// Parses a body. The error names the member that is wrong: its path is tracked only when the body is
+/// parsed again after a mistake.
 pub(crate) fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
+    if let Ok(parsed) = serde_json::from_slice(body) {
+        return Ok(parsed);
+    }
     let mut json = serde_json::Deserializer::from_slice(body);
     let parsed = serde_path_to_error::deserialize(&mut json);
     let parsed = parsed.map_err(|error| match error.inner().classify() {
@@ -79,7 +103,7 @@ mod tests {
     use std::pin::Pin;
     use std::task::{Context, Poll};
 
-    use http_body::Frame;
+    use http_body::{Body, Frame};
 
     use super::*;
 
