@@ -6,32 +6,18 @@ use axum::Json;
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
 use http::StatusCode;
-use serde::Serialize;
-use serde_json::Value;
 use tokio::sync::Semaphore;
 
 use super::Operator;
 use super::accounts::identity;
 use super::changes::NoParameters;
+use crate::api::AuditView;
 use crate::endpoint::problem::Problem;
 use crate::observe::{TrailLines, read_tail};
 
 const MAX_LINES: usize = 50;
 /// Each reader has up to 4 MiB in memory.
 static READERS: Semaphore = Semaphore::const_new(2);
-
-/// `GET /v1/accounts/IDENTITY/audit`
-#[derive(Debug, Serialize)]
-pub(super) struct AuditView {
-    identity: String,
-    /// Whether there is an audit trail.
-    audited: bool,
-    /// The newest first, each as it is in the file.
-    lines: Vec<Value>,
-    /// The time of the oldest line that was looked at: the trail may have others, from before.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    since: Option<Value>,
-}
 
 /// `GET /v1/accounts/{identity}/audit`
 pub(super) async fn lines(

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
-use serde::Serialize;
 use slidegate::Policies;
 use slidegate::policy::{ExplainedPolicy, Explanation};
 use slidegate_replay::DescribedRequest;
@@ -13,6 +12,7 @@ use slidegate_tower::bad_request;
 
 use super::Operator;
 use super::changes::NoParameters;
+use crate::api::{ExplainView, PolicyEffect};
 use crate::decisions::Answer;
 use crate::endpoint::json_body::JsonObject;
 use crate::endpoint::problem::Problem;
@@ -21,49 +21,18 @@ use crate::endpoint::problem::Problem;
 const MAX_BODY_BYTES: usize = 256 * 1024;
 
 /// `POST /v1/explain`
-#[derive(Debug, Serialize)]
-pub(super) struct ExplainView {
-    /// The client's address and how it is known.
-    client: String,
-    /// How else the path can be read.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    other_paths: Vec<String>,
-    /// Set if the operator blocks the request, whatever the policies say.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    blocked: Option<String>,
-    /// Set if no policy is for the request.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    exempt: Option<String>,
-    /// Each policy, in order; none if the request is malformed.
-    policies: Vec<PolicyEffect>,
-    /// What would be decided now, as `POST /v1/decide?peek=true` has it.
-    decision: Answer,
-}
-
-/// What one policy makes of the request.
-#[derive(Debug, Serialize)]
-struct PolicyEffect {
-    policy: String,
-    /// Whose account it charges; none if it passes the request over, or could never allow it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    identity: Option<String>,
-    /// What it makes of the request and why.
-    effect: String,
-}
-
-/// `POST /v1/explain`
 pub(super) async fn explain(
     State(operator): State<Arc<Operator>>,
     query: Result<Query<NoParameters>, QueryRejection>,
     body: Result<JsonObject<DescribedRequest, MAX_BODY_BYTES>, Problem>,
-) -> Result<Json<ExplainView>, Problem> {
+) -> Result<Json<ExplainView<Answer>>, Problem> {
     query?;
     let JsonObject(request) = body?;
     Ok(Json(operator.explain(&request).await))
 }
 
 impl Operator {
-    async fn explain(&self, request: &DescribedRequest) -> ExplainView {
+    async fn explain(&self, request: &DescribedRequest) -> ExplainView<Answer> {
         let (gate, settings) = (self.live.gate(), self.live.settings());
         let limiter = &settings.limiter;
         let facts = request.facts(&limiter.client_address);

@@ -1,108 +1,20 @@
 //! The policies in force, and what each has decided.
 
 use std::collections::HashMap;
-use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
-use serde::Serialize;
 use slidegate::policy::{CheckedPlan, CheckedPolicy};
 use slidegate::{Cost, Name, Quota};
 
 use super::Operator;
 use super::changes::NoParameters;
+use crate::api::{BanRule, DecisionCounts, PlanChoice, PlanView, PolicyList, PolicyView};
 use crate::endpoint::problem::Problem;
 use crate::observe::PolicyTotals;
 use slidegate::limit::Period;
-
-/// `GET /v1/policies`
-#[derive(Debug, Serialize)]
-pub(super) struct PolicyList {
-    /// In the order of the configuration.
-    policies: Vec<PolicyView>,
-    plans: Vec<PlanView>,
-}
-
-/// A policy as it is configured. What does not apply is left out.
-#[derive(Debug, Serialize)]
-struct PolicyView {
-    policy: String,
-    /// Empty for all.
-    methods: Vec<String>,
-    /// Empty for all.
-    paths: Vec<String>,
-    /// The descriptors that it is for; then it is for no requests.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    descriptors: Option<String>,
-    /// Whose requests are counted together: the first of these that a request has.
-    identity: Vec<String>,
-    /// Empty if the policy uses plans, or if callers supply the quotas.
-    quotas: Vec<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    plans: Option<PlanChoice>,
-    /// Quotas that are watched beside those in force.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    candidate: Option<Vec<String>>,
-    /// Whether charges bring their quotas, as those of Redis clients do.
-    #[serde(skip_serializing_if = "is_false")]
-    given_quotas: bool,
-    /// Units; without it, what a request says.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    cost: Option<NonZeroU32>,
-    scope: String,
-    /// How long prefetched units may be held, such as `200ms`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    lease: Option<String>,
-    #[serde(skip_serializing_if = "is_false")]
-    count_denied: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    ban: Option<BanRule>,
-    /// Whether it is a shadow policy, which refuses no requests.
-    shadow: bool,
-    on_store_error: String,
-    in_headers: bool,
-    /// What it has decided since the start.
-    decided: DecisionCounts,
-}
-
-/// How a policy finds the plan of a request.
-#[derive(Debug, Serialize)]
-struct PlanChoice {
-    default: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    header: Option<String>,
-}
-
-/// When a policy bans, and for how long.
-#[derive(Debug, Serialize)]
-struct BanRule {
-    after: String,
-    r#for: String,
-}
-
-#[derive(Debug, Serialize)]
-struct DecisionCounts {
-    allowed: u64,
-    refused: u64,
-    /// What it would have refused if it were not a shadow policy.
-    shadow: u64,
-    /// What its candidate would have refused, if it has one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    candidate: Option<u64>,
-    /// What the store could not count.
-    failed: u64,
-}
-
-/// A plan as it is configured.
-#[derive(Debug, Serialize)]
-struct PlanView {
-    plan: String,
-    quotas: Vec<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    upgrade_url: Option<String>,
-}
 
 /// `GET /v1/policies`
 pub(super) async fn list(
@@ -173,9 +85,4 @@ impl PlanView {
 
 fn texts(quotas: &[Quota]) -> Vec<String> {
     quotas.iter().map(Quota::to_string).collect()
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde wants it")]
-fn is_false(value: &bool) -> bool {
-    !value
 }

@@ -1,6 +1,7 @@
-//! Accounts: lists of them, and one.
+//! Accounts: lists of them, one, and its audit trail.
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::{OverrideView, is_default};
 
@@ -87,4 +88,17 @@ pub(crate) struct CandidateView {
     pub(crate) remaining: u32,
     /// Whether it would deny a request of one unit now.
     pub(crate) violated: bool,
+}
+
+/// `GET /v1/accounts/IDENTITY/audit`
+#[derive(Debug, Serialize)]
+pub(crate) struct AuditView {
+    pub(crate) identity: String,
+    /// Whether there is an audit trail.
+    pub(crate) audited: bool,
+    /// The newest first, each as it is in the file.
+    pub(crate) lines: Vec<Value>,
+    /// The time of the oldest line that was looked at: the trail may have others, from before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) since: Option<Value>,
 }

@@ -6,10 +6,11 @@ mod density;
 mod now;
 mod overrides;
 mod plan;
+mod policies;
 mod readiness;
 
 pub(crate) use self::accounts::{
-    AccountList, AccountSort, AccountView, CandidateView, IdentityView, QuotaView,
+    AccountList, AccountSort, AccountView, AuditView, CandidateView, IdentityView, QuotaView,
 };
 pub(crate) use self::density::{AccountDensity, DensityView, FreedUnits, QuotaDensity};
 pub(crate) use self::now::{
@@ -20,6 +21,10 @@ pub(crate) use self::overrides::{
 };
 pub(crate) use self::plan::{
     AccountOverQuota, AccountsOverQuota, PlanBody, ReloadChanges, ReloadPlan,
+};
+pub(crate) use self::policies::{
+    BanRule, DecisionCounts, ExplainView, PlanChoice, PlanView, PolicyEffect, PolicyList,
+    PolicyView,
 };
 pub(crate) use self::readiness::{KeyTrouble, Readiness};
 
