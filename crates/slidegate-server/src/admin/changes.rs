@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 use std::net::IpAddr;
-use std::num::NonZeroU32;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,15 +11,17 @@ use axum::Json;
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{FromRequest, Path, Query, Request, State};
 use http::StatusCode;
-use serde::de::{DeserializeOwned, Error};
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use slidegate::limit::Quotas;
 use slidegate::policy::{Action, CheckedPolicy};
-use slidegate::{Account, Name, Policies, Quota};
+use slidegate::{Account, Policies, Quota};
 use slidegate_replay::described_request::shortened;
 
 use super::Operator;
-use crate::api::{AccountsReset, OverrideCreated, OverrideLifted, OverrideList};
+use crate::api::{
+    AccountsReset, LiftBody, OverrideBody, OverrideCreated, OverrideLifted, OverrideList, ResetBody,
+};
 use crate::calendar::{Rfc3339, ceil_ms};
 use crate::endpoint::json_body::JsonObject;
 use crate::endpoint::problem::{Problem, with_causes};
@@ -42,33 +43,6 @@ const MAX_BODY_BYTES: usize = 64 * 1024;
 #[serde(deny_unknown_fields)]
 pub(super) struct NoParameters {}
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields, expecting = "an object")]
-pub(super) struct ResetBody {
-    #[serde(default, deserialize_with = "parsed")]
-    policy: Option<Name>,
-    #[serde(deserialize_with = "reason")]
-    reason: String,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields, expecting = "an object")]
-pub(super) struct OverrideBody {
-    #[serde(default, deserialize_with = "parsed")]
-    policy: Option<Name>,
-    /// Of a grant.
-    units: Option<NonZeroU32>,
-    /// Of a grant, if there are several.
-    #[serde(default, deserialize_with = "parsed")]
-    quota: Option<QuotaChoice>,
-    #[serde(default, deserialize_with = "parsed")]
-    r#for: Option<Period>,
-    #[serde(default, deserialize_with = "parsed")]
-    until: Option<Rfc3339>,
-    #[serde(deserialize_with = "reason")]
-    reason: String,
-}
-
 /// Which quotas a grant raises.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum QuotaChoice {
@@ -89,13 +63,6 @@ impl FromStr for QuotaChoice {
             .map(|quota| Self::Window(quota.window()))
             .map_err(|_| "expected the window of a quota, such as \"min\" or \"1d\", or \"all\"")
     }
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields, expecting = "an object")]
-pub(super) struct LiftBody {
-    #[serde(deserialize_with = "reason")]
-    reason: String,
 }
 
 /// Extracts what an operator asks to change. There are no parameters besides the body.
@@ -135,7 +102,9 @@ pub(super) async fn reset(
     let Path(identity) = path?;
     let identity = super::accounts::identity(&identity, &operator.policies())?;
     let RequestedChange { by, body: ResetBody { policy, reason } } = change?;
-    operator.reset(Target { identity, policy }, Actor { by, reason }).await.map(Json)
+    let target = Target { identity, policy: parsed("policy", policy.as_deref())? };
+    let actor = Actor { by, reason: checked_reason(&reason)? };
+    operator.reset(target, actor).await.map(Json)
 }
 
 /// `POST /v1/accounts/{identity}/{action}`
@@ -151,8 +120,12 @@ pub(super) async fn create(
     }
     let identity = super::accounts::identity(&identity, &operator.policies())?;
     let RequestedChange { by, body } = change?;
-    let OverrideBody { policy, units, quota, r#for, until, reason } = body;
-    let target = Target { identity, policy };
+    let units = body.units;
+    let quota = parsed("quota", body.quota.as_deref())?;
+    let period: Option<Period> = parsed("for", body.r#for.as_deref())?;
+    let until: Option<Rfc3339> = parsed("until", body.until.as_deref())?;
+    let target = Target { identity, policy: parsed("policy", body.policy.as_deref())? };
+    let actor = Actor { by, reason: checked_reason(&body.reason)? };
     if action != "grant" && quota.is_some() {
         return Err(Problem::invalid_member("quota", "only a grant has a quota"));
     }
@@ -165,7 +138,7 @@ pub(super) async fn create(
         ("exempt", None) => Action::Exempt,
         (_, None) => Action::Ban,
     };
-    let expiry = match (r#for, until) {
+    let expiry = match (period, until) {
         (Some(period), None) => Expiry::For(ceil_ms(period.0)),
         (None, Some(until)) => Expiry::At(until.0.as_millis()),
         _ => {
@@ -174,7 +147,7 @@ pub(super) async fn create(
             return Err(Problem::invalid_member("for", example));
         }
     };
-    let (kind, actor) = (OperatorAction::Override(action), Actor { by, reason });
+    let kind = OperatorAction::Override(action);
     let operation = Operation {
         override_id: Some(OverrideRecord::id_of(action, &target)),
         kind: Some(kind.name().to_owned()),
@@ -199,7 +172,7 @@ pub(super) async fn lift(
 ) -> Result<Json<OverrideLifted>, Problem> {
     let Path(id) = path?;
     let RequestedChange { by, body: LiftBody { reason } } = change?;
-    let actor = Actor { by, reason };
+    let actor = Actor { by, reason: checked_reason(&reason)? };
     let known = operator.overrides.find(&id).await;
     let operation = operator.operation(OperatorAction::Lift, None, &actor);
     let lifted = operator.overrides.lift(&id, actor).await;
@@ -264,24 +237,26 @@ fn quotas_by_window(target: &Target, policies: &Policies) -> BTreeMap<Duration, 
     by_window
 }
 
-/// Reads what is written as a string.
-fn parsed<'de, D: Deserializer<'de>, T: FromStr<Err: Display>>(
-    json: D,
-) -> Result<Option<T>, D::Error> {
-    let text = String::deserialize(json)?;
-    let parsed = text.parse().map(Some);
-    parsed.map_err(|error| D::Error::custom(format_args!("{error}, not {:?}", shortened(&text))))
+/// Parses a member that is written as a text.
+fn parsed<T: FromStr<Err: Display>>(
+    member: &str,
+    text: Option<&str>,
+) -> Result<Option<T>, Problem> {
+    let Some(text) = text else { return Ok(None) };
+    text.parse().map(Some).map_err(|error| {
+        Problem::invalid_member(member, format_args!("{error}, not {:?}", shortened(text)))
+    })
 }
 
-fn reason<'de, D: Deserializer<'de>>(json: D) -> Result<String, D::Error> {
-    let text = String::deserialize(json)?;
+fn checked_reason(text: &str) -> Result<String, Problem> {
     let reason = text.trim();
     let is_good = (1..=MAX_REASON_CHARS).contains(&reason.chars().count())
         && !reason.chars().any(char::is_control);
     is_good.then(|| reason.to_owned()).ok_or_else(|| {
-        D::Error::custom(format_args!(
+        let expected = format_args!(
             "expected 1 to {MAX_REASON_CHARS} characters, none of them a control character"
-        ))
+        );
+        Problem::invalid_member("reason", expected)
     })
 }
 

@@ -17,7 +17,8 @@ pub(crate) use self::now::{
     DecisionTimeSeries, GatewayView, NowView, PolicySeries, ReloadView, RequestSeries, StoreView,
 };
 pub(crate) use self::overrides::{
-    AccountsReset, OverrideCreated, OverrideLifted, OverrideList, OverrideView,
+    AccountsReset, LiftBody, OverrideBody, OverrideCreated, OverrideLifted, OverrideList,
+    OverrideView, ResetBody,
 };
 pub(crate) use self::plan::{
     AccountOverQuota, AccountsOverQuota, PlanBody, ReloadChanges, ReloadPlan,

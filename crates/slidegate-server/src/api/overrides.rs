@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::num::NonZeroU32;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::is_default;
 use crate::calendar::Rfc3339;
@@ -38,6 +38,28 @@ pub(crate) struct OverrideView {
     pub(crate) by: Option<IpAddr>,
 }
 
+/// The body of `POST /v1/accounts/IDENTITY/grant`, `exempt` and `ban`. Its texts are as the operator
+/// wrote them; the server parses them.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, expecting = "an object")]
+pub(crate) struct OverrideBody {
+    #[serde(default, deserialize_with = "some", skip_serializing_if = "Option::is_none")]
+    pub(crate) policy: Option<String>,
+    /// Of a grant.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) units: Option<NonZeroU32>,
+    /// Of a grant: the window of the quota that it raises, such as `1d`, or `all`.
+    #[serde(default, deserialize_with = "some", skip_serializing_if = "Option::is_none")]
+    pub(crate) quota: Option<String>,
+    /// How long it holds, such as `1h`.
+    #[serde(default, deserialize_with = "some", skip_serializing_if = "Option::is_none")]
+    pub(crate) r#for: Option<String>,
+    /// The instant until which it holds, such as `2026-01-01T12:00:00Z`.
+    #[serde(default, deserialize_with = "some", skip_serializing_if = "Option::is_none")]
+    pub(crate) until: Option<String>,
+    pub(crate) reason: String,
+}
+
 /// `POST /v1/accounts/IDENTITY/grant`, `exempt` and `ban`
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct OverrideCreated {
@@ -49,10 +71,26 @@ pub(crate) struct OverrideCreated {
     pub(crate) others: Vec<OverrideView>,
 }
 
+/// The body of `DELETE /v1/overrides/ID`.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, expecting = "an object")]
+pub(crate) struct LiftBody {
+    pub(crate) reason: String,
+}
+
 /// `DELETE /v1/overrides/ID`
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct OverrideLifted {
     pub(crate) lifted: OverrideView,
+    pub(crate) reason: String,
+}
+
+/// The body of `POST /v1/accounts/IDENTITY/reset`.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, expecting = "an object")]
+pub(crate) struct ResetBody {
+    #[serde(default, deserialize_with = "some", skip_serializing_if = "Option::is_none")]
+    pub(crate) policy: Option<String>,
     pub(crate) reason: String,
 }
 
@@ -65,4 +103,10 @@ pub(crate) struct AccountsReset {
     /// Those of the policies under which nothing was spent.
     pub(crate) nothing_spent: Vec<String>,
     pub(crate) reason: String,
+}
+
+/// Reads a text. `null` is an error: a policy that a program lost on the way would otherwise mean every
+/// policy.
+fn some<'de, D: Deserializer<'de>>(json: D) -> Result<Option<String>, D::Error> {
+    String::deserialize(json).map(Some)
 }

@@ -22,8 +22,8 @@ use serde::de::DeserializeOwned;
 use self::admin_endpoint::{AdminEndpoint, AdminUrl, path_segment};
 use self::top::TopArguments;
 use crate::api::{
-    AccountList, AccountSort, AccountsReset, DensityView, IdentityView, OverrideCreated,
-    OverrideLifted, OverrideList, PlanBody, ReloadPlan,
+    AccountList, AccountSort, AccountsReset, DensityView, IdentityView, LiftBody, OverrideBody,
+    OverrideCreated, OverrideLifted, OverrideList, PlanBody, ReloadPlan, ResetBody,
 };
 use crate::config;
 use crate::terminal::columns;
@@ -183,16 +183,14 @@ pub(crate) struct InspectQuery {
     server: AdminEndpoint,
 }
 
-/// The body of `POST /v1/accounts/IDENTITY/reset`.
-#[derive(Debug, clap::Args, Serialize)]
+/// A change of an identity's accounts, such as a reset.
+#[derive(Debug, clap::Args)]
 pub(crate) struct AccountChange {
     /// The identity as logs show it, such as ip:203.0.113.7, user:42 or api-key:NAME
-    #[serde(skip)]
     identity: String,
 
     /// Under this policy only; without it, under all of them
     #[arg(long, value_name = "NAME")]
-    #[serde(skip_serializing_if = "Option::is_none")]
     policy: Option<String>,
 
     /// The reason, for the audit trail; up to 200 characters
@@ -200,41 +198,35 @@ pub(crate) struct AccountChange {
     reason: String,
 
     #[command(flatten)]
-    #[serde(skip)]
     server: AdminEndpoint,
 }
 
-/// The body of `POST /v1/accounts/IDENTITY/exempt` and `ban`.
-#[derive(Debug, clap::Args, Serialize)]
+/// A change that ends by itself: an exemption or a ban.
+#[derive(Debug, clap::Args)]
 pub(crate) struct TimedChange {
     #[command(flatten)]
-    #[serde(flatten)]
     end: ChangeEnd,
 
     #[command(flatten)]
-    #[serde(flatten)]
     change: AccountChange,
 }
 
-#[derive(Debug, clap::Args, Serialize)]
+#[derive(Debug, clap::Args)]
 #[group(required = true, multiple = false)]
 struct ChangeEnd {
     /// For this long, such as 30min, 1h or 7d; at most 366d
     #[arg(long, value_name = "TIME")]
-    #[serde(skip_serializing_if = "Option::is_none")]
     r#for: Option<String>,
 
     /// Until this instant, with any offset, such as 2026-01-01T12:00:00Z or 2026-01-01T14:00:00+02:00
     #[arg(long, value_name = "INSTANT")]
-    #[serde(skip_serializing_if = "Option::is_none")]
     until: Option<String>,
 }
 
-/// The body of `POST /v1/accounts/IDENTITY/grant`.
-#[derive(Debug, clap::Args, Serialize)]
+/// More units until a time.
+#[derive(Debug, clap::Args)]
 pub(crate) struct Grant {
     #[command(flatten)]
-    #[serde(flatten)]
     timed: TimedChange,
 
     /// How many units more
@@ -243,16 +235,14 @@ pub(crate) struct Grant {
     /// The window of the quota that gets them, such as min or 1d, or `all`; needed if there are
     /// several
     #[arg(long, value_name = "WINDOW")]
-    #[serde(skip_serializing_if = "Option::is_none")]
     quota: Option<String>,
 }
 
-/// The body of `DELETE /v1/overrides/ID`.
-#[derive(Debug, clap::Args, Serialize)]
+/// The end of an override.
+#[derive(Debug, clap::Args)]
 pub(crate) struct Lift {
     /// The override, as `slidegate overrides` shows it
     #[arg(value_name = "OVERRIDE")]
-    #[serde(skip)]
     id: String,
 
     /// The reason, for the audit trail; up to 200 characters
@@ -260,7 +250,6 @@ pub(crate) struct Lift {
     reason: String,
 
     #[command(flatten)]
-    #[serde(skip)]
     server: AdminEndpoint,
 }
 
@@ -311,16 +300,18 @@ impl RemoteCommand {
                 let path = format!("{path}?{parameters}");
                 query.server.print::<IdentityView>(Method::GET, &path, Vec::new())
             }
-            Self::Reset(change) => post::<AccountsReset>(change, "reset", change),
-            Self::Grant(grant) => post::<OverrideCreated>(&grant.timed.change, "grant", grant),
-            Self::Exempt(timed) => post::<OverrideCreated>(&timed.change, "exempt", timed),
-            Self::Ban(timed) => post::<OverrideCreated>(&timed.change, "ban", timed),
+            Self::Reset(change) => change.post::<AccountsReset>("reset", &change.body()),
+            Self::Grant(grant) => {
+                grant.timed.change.post::<OverrideCreated>("grant", &grant.body())
+            }
+            Self::Exempt(timed) => timed.change.post::<OverrideCreated>("exempt", &timed.body()),
+            Self::Ban(timed) => timed.change.post::<OverrideCreated>("ban", &timed.body()),
             Self::Overrides(server) => {
                 server.print::<OverrideList>(Method::GET, "/v1/overrides", Vec::new())
             }
             Self::Lift(lift) => {
                 let path = format!("/v1/overrides/{}", path_segment(&lift.id));
-                let body = serde_json::to_vec(lift)?;
+                let body = serde_json::to_vec(&LiftBody { reason: lift.reason.clone() })?;
                 lift.server.print::<OverrideLifted>(Method::DELETE, &path, body)
             }
             Self::Plan(plan) => {
@@ -343,13 +334,36 @@ impl InspectQuery {
     }
 }
 
-fn post<T: DeserializeOwned + Display>(
-    change: &AccountChange,
-    action: &str,
-    body: &impl Serialize,
-) -> anyhow::Result<()> {
-    let path = format!("{}/{action}", account_path(&change.identity)?);
-    change.server.print::<T>(Method::POST, &path, serde_json::to_vec(body)?)
+impl AccountChange {
+    fn body(&self) -> ResetBody {
+        ResetBody { policy: self.policy.clone(), reason: self.reason.clone() }
+    }
+
+    /// Asks for an action, and prints the answer.
+    fn post<T: DeserializeOwned + Display>(
+        &self,
+        action: &str,
+        body: &impl Serialize,
+    ) -> anyhow::Result<()> {
+        let path = format!("{}/{action}", account_path(&self.identity)?);
+        self.server.print::<T>(Method::POST, &path, serde_json::to_vec(body)?)
+    }
+}
+
+impl TimedChange {
+    fn body(&self) -> OverrideBody {
+        let ResetBody { policy, reason } = self.change.body();
+        let ChangeEnd { r#for, until } = &self.end;
+        let (r#for, until) = (r#for.clone(), until.clone());
+        OverrideBody { policy, units: None, quota: None, r#for, until, reason }
+    }
+}
+
+impl Grant {
+    fn body(&self) -> OverrideBody {
+        let (units, quota) = (Some(self.units), self.quota.clone());
+        OverrideBody { units, quota, ..self.timed.body() }
+    }
 }
 
 fn account_path(identity: &str) -> anyhow::Result<String> {
