@@ -33,6 +33,11 @@ pub(super) enum AuthProtocol {
 
 pub(super) const ENVOY_PREFIX: &str = "/v1/auth/envoy";
 
+/// Whether a path is for Envoy's questions, which have its own path after ours.
+pub(super) fn is_of_envoy(path: &str) -> bool {
+    path.strip_prefix(ENVOY_PREFIX).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
 /// Where nginx fetches the refusal that it was told to give: `auth_request` drops the response that it
 /// gets, and no header can carry a body of several lines.
 pub(super) const REFUSAL_PATH: &str = "/v1/auth/nginx/refusal";

@@ -11,19 +11,16 @@ mod tests;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use axum::Router;
-use axum::body::Body;
-use axum::extract::{RawQuery, Request, State};
-use axum::middleware::{Next, from_fn_with_state};
-use axum::response::{IntoResponse, Response};
-use axum::routing::{any, get, post};
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName, Method, StatusCode, header};
+use futures_util::future::try_join_all;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, header};
+use http_body::Body;
+use http_body_util::Full;
 use serde::{Deserialize, Serialize};
 use slidegate::limit::SystemClock;
 use slidegate::policy::without_query;
 use slidegate::{AccountError, Clock, Decision, NamedCharge, Timestamp};
-use slidegate_proxy::Accepted;
+use slidegate_proxy::{Accepted, Handler, RequestBody};
 use slidegate_replay::DescribedRequest;
 use slidegate_tower::{LimiterOutcome, bad_request};
 
@@ -34,9 +31,9 @@ use self::question::{MAX_BYTES, Question};
 pub(crate) use self::refunds::RefundTable;
 use self::refunds::{MAX_ENTRIES, REFUND_TTL};
 use crate::endpoint::access;
-use crate::endpoint::json_body::{self, JsonObject};
+use crate::endpoint::json_body;
 use crate::endpoint::problem::Problem;
-use crate::endpoint::token::{RequiredToken, bearer, peer};
+use crate::endpoint::token::{RequiredToken, bearer};
 use crate::live_config::LiveConfig;
 use crate::observe::{ListenerKind, Observer, OperationOutcome, RequestOutcome, UpstreamOutcome};
 
@@ -64,63 +61,92 @@ pub(crate) struct Decisions {
     pub(crate) refunds: Arc<RefundTable>,
 }
 
-/// The routes of the endpoint on these ports. It must not be public: callers are trusted, with the
-/// token if there is one.
-pub(crate) fn router(
-    decisions: Decisions,
-    token: Option<RequiredToken>,
-    ports: Arc<[u16]>,
-) -> Router {
-    let auth = |protocol| {
-        any(move |State(decisions): State<Arc<Decisions>>, request: Request| async move {
-            decisions.auth(protocol, request).await
-        })
-    };
-    let router = Router::new()
-        .route(DECIDE, post(decide).fallback(|| async { not_allowed("POST") }))
-        .route(REFUND, post(refund).fallback(|| async { not_allowed("POST") }))
-        .route("/v1/auth", auth(AuthProtocol::Forwarding))
-        .route("/v1/auth/nginx", auth(AuthProtocol::Nginx))
-        .route(
-            auth::REFUSAL_PATH,
-            any(async |headers: HeaderMap| -> Result<Response, Problem> {
-                Ok(auth::refusal_of_nginx(&headers)?.map(Body::from))
-            }),
-        )
-        .route("/v1/auth/envoy", auth(AuthProtocol::Envoy))
-        .route("/v1/auth/envoy/", auth(AuthProtocol::Envoy))
-        .route("/v1/auth/envoy/{*path}", auth(AuthProtocol::Envoy))
-        .route(OPENAPI_PATH, get(openapi).fallback(|| async { not_allowed("GET, HEAD") }))
-        .fallback(not_found)
-        .with_state(Arc::new(decisions));
-    match token {
-        Some(token) => router.layer(from_fn_with_state(token, require_token)),
-        None => router.layer(from_fn_with_state(ports, access::only_programs)),
+/// The endpoint, which must not be public: callers are trusted, with the token if there is one.
+///
+/// Its few paths need no router, and a decision costs a fifth less without one.
+pub(crate) struct DecisionService {
+    pub(crate) decisions: Decisions,
+    pub(crate) access: Access,
+}
+
+/// What a caller has to show.
+pub(crate) enum Access {
+    Token(RequiredToken),
+    /// Without a token, that no web page has the question sent to these ports.
+    Program(Arc<[u16]>),
+}
+
+impl Handler for DecisionService {
+    type Body = Full<Bytes>;
+
+    async fn answer(
+        &self,
+        accepted: Accepted,
+        request: Request<RequestBody>,
+    ) -> Response<Full<Bytes>> {
+        self.respond(accepted, request).await.map(Full::new)
     }
 }
 
-/// `POST /v1/decide`
-async fn decide(
-    State(decisions): State<Arc<Decisions>>,
-    RawQuery(query): RawQuery,
-    request: Request,
-) -> Result<Response, Problem> {
-    let began = decisions.clock.now();
-    let mode = DecideMode::read(query.as_deref().unwrap_or_default())?;
-    let body = json_body::read(request, MAX_BYTES).await?;
-    let questions = Question::read(&body, &decisions.live.gate().policies())?;
-    let mut answers = Vec::with_capacity(questions.len());
-    for question in &questions {
-        answers.push(decisions.answer(question, mode, began).await?);
-    }
-    match &*answers {
-        // The only question is about a malformed request. In a list such a request is refused like
-        // any other, because the rest was decided.
-        [answer] if !json_body::is_list(&body) && answer.is_bad_request() => {
-            Ok(json_response(StatusCode::BAD_REQUEST, answer))
+impl DecisionService {
+    async fn respond<B>(&self, accepted: Accepted, request: Request<B>) -> Response<Bytes>
+    where
+        B: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>>,
+    {
+        if let Err(refusal) = self.access.check(accepted.peer, &request) {
+            return *refusal;
         }
-        [answer] if !json_body::is_list(&body) => Ok(json_response(StatusCode::OK, answer)),
-        answers => Ok(json_response(StatusCode::OK, answers)),
+        let decisions = &self.decisions;
+        let (method, path) = (request.method(), request.uri().path());
+        let answered = match path {
+            DECIDE if *method == Method::POST => decisions.decide(request).await,
+            REFUND if *method == Method::POST => decisions.refund(request).await,
+            DECIDE | REFUND => Ok(not_allowed("POST")),
+            "/v1/auth" => decisions.auth(AuthProtocol::Forwarding, accepted, request).await,
+            "/v1/auth/nginx" => decisions.auth(AuthProtocol::Nginx, accepted, request).await,
+            auth::REFUSAL_PATH => auth::refusal_of_nginx(request.headers()),
+            path if auth::is_of_envoy(path) => {
+                decisions.auth(AuthProtocol::Envoy, accepted, request).await
+            }
+            OPENAPI_PATH if *method == Method::GET || *method == Method::HEAD => {
+                Ok(json(StatusCode::OK, Bytes::from_static(OPENAPI.as_bytes())))
+            }
+            OPENAPI_PATH => Ok(not_allowed("GET, HEAD")),
+            _ => Err(not_found()),
+        };
+        answered.unwrap_or_else(Response::from)
+    }
+}
+
+impl Access {
+    /// Of two tokens neither counts: a client may have sent one of them.
+    fn check<B>(
+        &self,
+        peer: Option<IpAddr>,
+        request: &Request<B>,
+    ) -> Result<(), Box<Response<Bytes>>> {
+        let token = match self {
+            Self::Program(ports) => {
+                let checked = access::only_programs(ports, request);
+                return checked.map_err(|problem| Box::new(problem.into()));
+            }
+            Self::Token(_) if request.uri().path() == OPENAPI_PATH => return Ok(()),
+            Self::Token(token) => token,
+        };
+        let mut own = request.headers().get_all(TOKEN).iter();
+        let presented = match (own.next(), own.next()) {
+            (Some(value), None) => Some(value.as_bytes()),
+            (None, _) if [DECIDE, REFUND].contains(&request.uri().path()) => {
+                bearer(request.headers())
+            }
+            _ => None,
+        };
+        token.check(presented, peer).map_err(|error| {
+            Box::new(error.respond(
+                "expected the token of this service in X-Slidegate-Token, or for /v1/decide and \
+                 /v1/refund in Authorization: Bearer TOKEN",
+            ))
+        })
     }
 }
 
@@ -129,14 +155,6 @@ async fn decide(
 #[serde(deny_unknown_fields, expecting = "an object")]
 struct RefundBody {
     id: String,
-}
-
-/// `POST /v1/refund`
-async fn refund(
-    State(decisions): State<Arc<Decisions>>,
-    JsonObject(RefundBody { id }): JsonObject<RefundBody, MAX_REFUND_BYTES>,
-) -> Result<StatusCode, Problem> {
-    decisions.refund(&id).await
 }
 
 /// Whether a question spends.
@@ -158,10 +176,42 @@ impl DecideMode {
 }
 
 impl Decisions {
-    /// Refunds the decision of this id. If the store fails, it may have been refunded: it is not
-    /// tried again, because what is refunded twice is more than was spent.
-    async fn refund(&self, id: &str) -> Result<StatusCode, Problem> {
-        let Some(decision) = self.refunds.take(id, self.clock.now()) else {
+    /// `POST /v1/decide`
+    async fn decide<B>(&self, request: Request<B>) -> Result<Response<Bytes>, Problem>
+    where
+        B: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>>,
+    {
+        let began = self.clock.now();
+        let mode = DecideMode::read(request.uri().query().unwrap_or_default())?;
+        let body = json_body::read(request, MAX_BYTES).await?;
+        let questions = Question::read(&body, &self.live.gate().policies())?;
+        if let [question] = &*questions
+            && !json_body::is_list(&body)
+        {
+            let answer = self.answer(question, mode, began).await?;
+            // The only question is about a malformed request. In a list such a request is refused
+            // like any other, because the rest was decided.
+            let is_bad = answer.is_bad_request();
+            let status = if is_bad { StatusCode::BAD_REQUEST } else { StatusCode::OK };
+            return Ok(json_of(status, &answer));
+        }
+        // Together, so that those that wait for a shared store share its calls. They are begun in
+        // order, and a store decides them in the order in which they came.
+        let answers = questions.iter().map(|question| self.answer(question, mode, began));
+        let answers: Vec<Answer> = try_join_all(answers).await?;
+        Ok(json_of(StatusCode::OK, &answers))
+    }
+
+    /// `POST /v1/refund`
+    ///
+    /// If the store fails, the decision may have been refunded: it is not tried again, because what
+    /// is refunded twice is more than was spent.
+    async fn refund<B>(&self, request: Request<B>) -> Result<Response<Bytes>, Problem>
+    where
+        B: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>>,
+    {
+        let RefundBody { id } = json_body::read_object(request, MAX_REFUND_BYTES).await?;
+        let Some(decision) = self.refunds.take(&id, self.clock.now()) else {
             self.observer.refunded(OperationOutcome::Refused, None);
             return Err(Problem::not_found(format_args!(
                 "there is no decision of this id to refund: it was refunded already, is older than \
@@ -176,7 +226,9 @@ impl Decisions {
             Err(_) => OperationOutcome::Failed,
         };
         self.observer.refunded(outcome, Some(&decision));
-        refunded.map(|()| StatusCode::NO_CONTENT).map_err(|error| {
+        let mut done = Response::new(Bytes::new());
+        *done.status_mut() = StatusCode::NO_CONTENT;
+        refunded.map(|()| done).map_err(|error| {
             let detail =
                 format_args!("the decision may not be refunded, and cannot be again: {error}");
             Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail)
@@ -245,16 +297,20 @@ impl Decisions {
     }
 
     /// `/v1/auth`, `/v1/auth/nginx` and `/v1/auth/envoy`
-    async fn auth(&self, protocol: AuthProtocol, request: Request) -> Result<Response, Problem> {
+    async fn auth<B>(
+        &self,
+        protocol: AuthProtocol,
+        accepted: Accepted,
+        request: Request<B>,
+    ) -> Result<Response<Bytes>, Problem> {
         let began = self.clock.now();
         let settings = self.live.settings();
         let (head, _) = request.into_parts();
-        let peer = head.extensions.get::<Accepted>().and_then(|accepted| accepted.peer);
-        let original =
-            OriginalRequest::read(protocol, &head, peer, &settings.limiter.client_address)?;
+        let clients = &settings.limiter.client_address;
+        let original = OriginalRequest::read(protocol, &head, accepted.peer, clients)?;
         let (response, decision) = match settings.limiter.decide(original.head()).await {
             LimiterOutcome::Pass(decision) => {
-                let mut allowed = http::Response::new(Bytes::new());
+                let mut allowed = Response::new(Bytes::new());
                 settings.limiter.annotate(decision.as_ref(), &mut allowed);
                 (allowed, decision)
             }
@@ -267,7 +323,7 @@ impl Decisions {
         let client = original.client.client;
         let times = (began, began);
         self.record(times, &original.method, &original.path, client, status, decision);
-        Ok(response.map(Body::from))
+        Ok(response)
     }
 
     /// Reports a decided request to the observer, with the times at which it came and the gate was asked.
@@ -297,50 +353,30 @@ impl Decisions {
     }
 }
 
-/// Lets requests pass that present the token, and those for the description. Of two tokens neither
-/// counts: a client may have sent one of them.
-async fn require_token(
-    State(token): State<RequiredToken>,
-    request: Request,
-    next: Next,
-) -> Response {
-    let path = request.uri().path();
-    let mut own = request.headers().get_all(TOKEN).iter();
-    let presented = match (own.next(), own.next()) {
-        (Some(value), None) => Some(value.as_bytes()),
-        (None, _) if [DECIDE, REFUND].contains(&path) => bearer(request.headers()),
-        _ => None,
-    };
-    if path == OPENAPI_PATH {
-        return next.run(request).await;
-    }
-    match token.check(presented, peer(&request)) {
-        Ok(()) => next.run(request).await,
-        Err(error) => error.respond(
-            "expected the token of this service in X-Slidegate-Token, or for /v1/decide and \
-             /v1/refund in Authorization: Bearer TOKEN",
-        ),
-    }
-}
-
-async fn openapi() -> Response {
-    ([(header::CONTENT_TYPE, "application/json")], OPENAPI).into_response()
-}
-
-async fn not_found() -> Problem {
+fn not_found() -> Problem {
     let detail = "there is /v1/decide, /v1/refund, /v1/auth, /v1/auth/nginx, /v1/auth/envoy and \
                   /v1/openapi.json";
     Problem::not_found(detail)
 }
 
-fn not_allowed(methods: &'static str) -> Response {
+fn not_allowed(methods: &'static str) -> Response<Bytes> {
     let detail = format_args!("expected {methods}");
     let problem = Problem::new(StatusCode::METHOD_NOT_ALLOWED, detail);
-    ([(header::ALLOW, methods)], problem).into_response()
+    let mut response = Response::from(problem);
+    response.headers_mut().insert(header::ALLOW, HeaderValue::from_static(methods));
+    response
 }
 
-fn json_response(status: StatusCode, answer: &(impl Serialize + ?Sized)) -> Response {
-    let mut json = Vec::with_capacity(ANSWER_BYTES);
-    serde_json::to_writer(&mut json, answer).expect("an answer can be JSON");
-    (status, [(header::CONTENT_TYPE, "application/json")], Body::from(json)).into_response()
+fn json_of(status: StatusCode, answer: &(impl Serialize + ?Sized)) -> Response<Bytes> {
+    let mut body = Vec::with_capacity(ANSWER_BYTES);
+    serde_json::to_writer(&mut body, answer).expect("an answer can be JSON");
+    json(status, body.into())
+}
+
+fn json(status: StatusCode, body: Bytes) -> Response<Bytes> {
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    let json = HeaderValue::from_static("application/json");
+    response.headers_mut().insert(header::CONTENT_TYPE, json);
+    response
 }

@@ -2,8 +2,8 @@
 //! page of another site.
 
 use std::net::IpAddr;
-use std::sync::Arc;
 
+use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
@@ -26,7 +26,8 @@ pub(crate) async fn authorize(
     let checked = token.map(|token| token.check(bearer(request.headers()), peer(&request)));
     match checked {
         Some(Err(error)) => {
-            error.respond("This page needs the operator's token: Authorization: Bearer TOKEN.")
+            let expected = "This page needs the operator's token: Authorization: Bearer TOKEN.";
+            error.respond(expected).map(Body::from)
         }
         None if request.uri().path() != "/metrics" && !has_local_host(&request) => {
             not_local().into_response()
@@ -35,38 +36,34 @@ pub(crate) async fn authorize(
     }
 }
 
-/// Lets questions of programs and proxies pass, where there is no token, and refuses those that a web
+/// Accepts questions of programs and proxies, where there is no token, and refuses those that a web
 /// page has a browser send.
 ///
 /// The client's headers come along with what a proxy asks, `Origin` and `Sec-Fetch-Site` among them, and
 /// some proxies keep the client's `Host`. So they count only where they cannot be the client's: a page
 /// that has rebound its name has to address this listener's port, and one of another site cannot add
 /// the headers by which proxies describe a request.
-pub(crate) async fn only_programs(
-    State(ports): State<Arc<[u16]>>,
-    request: Request,
-    next: Next,
-) -> Response {
+pub(crate) fn only_programs<B>(ports: &[u16], request: &http::Request<B>) -> Result<(), Problem> {
     let path = request.uri().path();
     let is_forwarded = path == AUTH || path.starts_with("/v1/auth/");
     if is_forwarded {
-        let is_rebound = addresses_port(&ports, &request) && !has_local_host(&request);
+        let is_rebound = addresses_port(ports, request) && !has_local_host(request);
         let is_described = DESCRIPTIONS.iter().any(|name| request.headers().contains_key(*name));
         if is_rebound {
-            return not_local().into_response();
+            return Err(not_local());
         }
-        if !is_described && is_cross_origin(&request) {
-            return cross_origin().into_response();
+        if !is_described && is_cross_origin(request) {
+            return Err(cross_origin());
         }
-        return next.run(request).await;
+        return Ok(());
     }
-    if !has_local_host(&request) {
-        return not_local().into_response();
+    if !has_local_host(request) {
+        return Err(not_local());
     }
-    if is_cross_origin(&request) {
-        return cross_origin().into_response();
+    if is_cross_origin(request) {
+        return Err(cross_origin());
     }
-    next.run(request).await
+    Ok(())
 }
 
 const AUTH: &str = "/v1/auth";
@@ -76,7 +73,7 @@ const DESCRIPTIONS: [&str; 3] = ["x-forwarded-for", "x-forwarded-method", "x-ori
 
 /// Whether the host has a port of the listener. That of a request which a proxy asks about has the
 /// proxy's.
-fn addresses_port(ports: &[u16], request: &Request) -> bool {
+fn addresses_port<B>(ports: &[u16], request: &http::Request<B>) -> bool {
     match host(request) {
         Host::Named(authority) => ports.contains(&authority.port_u16().unwrap_or(80)),
         Host::Missing | Host::Malformed => false,
@@ -104,7 +101,7 @@ pub(crate) fn not_local() -> Problem {
 }
 
 /// Whether the host is an IP address, localhost or missing.
-pub(crate) fn has_local_host(request: &Request) -> bool {
+pub(crate) fn has_local_host<B>(request: &http::Request<B>) -> bool {
     match host(request) {
         Host::Missing => true,
         Host::Malformed => false,
@@ -122,7 +119,7 @@ enum Host {
     Named(Authority),
 }
 
-fn host(request: &Request) -> Host {
+fn host<B>(request: &http::Request<B>) -> Host {
     let host = request.headers().get(header::HOST).map(HeaderValue::as_bytes);
     let authority = match (request.uri().authority(), host) {
         (Some(authority), _) => Ok(authority.clone()),
@@ -133,7 +130,7 @@ fn host(request: &Request) -> Host {
 }
 
 /// Whether a browser says that the request is another origin's. Programs say nothing of the kind.
-fn is_cross_origin(request: &Request) -> bool {
+fn is_cross_origin<B>(request: &http::Request<B>) -> bool {
     let value = |name| one(request.headers(), name);
     match (value(header::ORIGIN.as_str()), value(SEC_FETCH_SITE)) {
         (Ok(None), Ok(None)) => false,

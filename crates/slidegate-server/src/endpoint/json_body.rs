@@ -1,11 +1,13 @@
 //! JSON bodies of requests to the admin and decision APIs.
 
+use std::pin::pin;
 use std::time::Duration;
 
-use axum::extract::{DefaultBodyLimit, FromRequest, Request};
+use axum::extract::{FromRequest, Request};
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode, header};
-use http_body::Body as _;
+use http_body::Body;
+use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde::de::DeserializeOwned;
 use serde_json::error::Category;
 use tokio::time::timeout;
@@ -27,16 +29,31 @@ where
     type Rejection = Problem;
 
     async fn from_request(request: Request, _state: &S) -> Result<Self, Problem> {
-        let body = read(request, MAX_BYTES).await?;
-        if is_list(&body) {
-            return Err(Problem::invalid_body("expected an object, not a list"));
-        }
-        parse(&body).map(Self)
+        read_object(request, MAX_BYTES).await.map(Self)
     }
 }
 
+/// Reads an object from a JSON body of at most `max_bytes`.
+pub(crate) async fn read_object<B, T>(
+    request: http::Request<B>,
+    max_bytes: usize,
+) -> Result<T, Problem>
+where
+    B: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>>,
+    T: DeserializeOwned,
+{
+    let body = read(request, max_bytes).await?;
+    if is_list(&body) {
+        return Err(Problem::invalid_body("expected an object, not a list"));
+    }
+    parse(&body)
+}
+
 /// Reads a whole body of at most `max_bytes`, whose content type must be JSON.
-pub(crate) async fn read(mut request: Request, max_bytes: usize) -> Result<Bytes, Problem> {
+pub(crate) async fn read<B>(request: http::Request<B>, max_bytes: usize) -> Result<Bytes, Problem>
+where
+    B: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>>,
+{
     // It also keeps web pages out: a browser sends this type to another origin only after a
     // preflight request.
     if !is_json(request.headers()) {
@@ -51,10 +68,10 @@ pub(crate) async fn read(mut request: Request, max_bytes: usize) -> Result<Bytes
     if request.body().size_hint().lower() > max_bytes as u64 {
         return Err(too_large());
     }
-    DefaultBodyLimit::max(max_bytes).apply(&mut request);
-    match timeout(TIMEOUT, Bytes::from_request(request, &())).await {
-        Ok(Ok(body)) => Ok(body),
-        Ok(Err(error)) if error.status() == StatusCode::PAYLOAD_TOO_LARGE => Err(too_large()),
+    let body = pin!(Limited::new(request.into_body(), max_bytes));
+    match timeout(TIMEOUT, body.collect()).await {
+        Ok(Ok(body)) => Ok(body.to_bytes()),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large()),
         Ok(Err(_)) => Err(Problem::bad_request("the body ended early")),
         Err(_) => {
             Err(Problem::new(StatusCode::REQUEST_TIMEOUT, "the body did not arrive within 10 s"))
@@ -103,7 +120,7 @@ mod tests {
     use std::pin::Pin;
     use std::task::{Context, Poll};
 
-    use http_body::{Body, Frame};
+    use http_body::Frame;
 
     use super::*;
 

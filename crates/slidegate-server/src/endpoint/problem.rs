@@ -7,6 +7,7 @@ use std::fmt::{self, Display};
 use axum::body::Body;
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
 use http::StatusCode;
 use serde::Serialize;
 use slidegate_replay::described_request::{shortened, truncated};
@@ -104,11 +105,16 @@ impl From<PathRejection> for Problem {
     }
 }
 
+impl From<Problem> for http::Response<Bytes> {
+    fn from(problem: Problem) -> Self {
+        let Problem { status, detail, problems } = problem;
+        ProblemDetails::new(status, detail).with(InvalidMembers { problems }).response()
+    }
+}
+
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        let Self { status, detail, problems } = self;
-        let details = ProblemDetails::new(status, detail).with(InvalidMembers { problems });
-        details.response().map(Body::from)
+        http::Response::<Bytes>::from(self).map(Body::from)
     }
 }
 

@@ -4,9 +4,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::Request;
-use axum::response::{IntoResponse, Response};
-use http::{HeaderMap, StatusCode, header};
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
 use sha2::{Digest, Sha256};
 use slidegate::limit::Period;
 use slidegate_proxy::Accepted;
@@ -64,25 +63,28 @@ impl RequiredToken {
 
 impl TokenError {
     /// The refusal of an HTTP request, with what was expected.
-    pub(crate) fn respond(self, expected: &str) -> Response {
-        match self {
+    pub(crate) fn respond(self, expected: &str) -> Response<Bytes> {
+        let (problem, name, value) = match self {
             Self::Missing | Self::Wrong => {
                 let problem = Problem::new(StatusCode::UNAUTHORIZED, expected);
-                ([(header::WWW_AUTHENTICATE, "Bearer")], problem).into_response()
+                (problem, header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"))
             }
             Self::TooMany { retry_after } => {
                 let after_s = Period(retry_after).ceil_seconds();
                 let detail =
                     format_args!("too many wrong tokens from this address: retry in {after_s} s");
                 let problem = Problem::new(StatusCode::TOO_MANY_REQUESTS, detail);
-                ([(header::RETRY_AFTER, after_s.to_string())], problem).into_response()
+                (problem, header::RETRY_AFTER, after_s.into())
             }
-        }
+        };
+        let mut response = Response::from(problem);
+        response.headers_mut().insert(name, value);
+        response
     }
 }
 
 /// The address that a request came from.
-pub(crate) fn peer(request: &Request) -> Option<IpAddr> {
+pub(crate) fn peer<B>(request: &Request<B>) -> Option<IpAddr> {
     request.extensions().get::<Accepted>().and_then(|accepted| accepted.peer)
 }
 

@@ -17,7 +17,7 @@ use crate::certificates::Certificates;
 use crate::config::{
     Config, ConfigErrors, KeysFileVersion, LimiterConfig, Secret, ServerConfig, Sources,
 };
-use crate::decisions::{self, Decisions, RefundTable};
+use crate::decisions::{Access, DecisionService, Decisions, RefundTable};
 use crate::endpoint::router::RouterService;
 use crate::endpoint::token::RequiredToken;
 use crate::envoy::{self, EnvoyService};
@@ -136,16 +136,17 @@ impl Server {
     }
 
     /// What answers programs that ask at these addresses, on one worker.
-    pub(crate) fn decisions(&self, local: &[ListenAddress]) -> RouterService {
+    pub(crate) fn decisions(&self, local: &[ListenAddress]) -> DecisionService {
         let (live, observer, clock) =
             (self.live.clone(), self.observer.for_worker(), self.clock.clone());
         let token = self.config.decisions.as_ref().and_then(|decisions| decisions.token.as_ref());
-        let token = token.map(|token| self.required(token, ListenerKind::Decisions));
+        let ports = || local.iter().filter_map(ListenAddress::reached_at).map(|at| at.port());
+        let access = match token {
+            Some(token) => Access::Token(self.required(token, ListenerKind::Decisions)),
+            None => Access::Program(ports().collect()),
+        };
         let refunds = self.refunds.clone();
-        let decisions = Decisions { live, observer, clock, refunds };
-        let ports =
-            local.iter().filter_map(ListenAddress::reached_at).map(|at| at.port()).collect();
-        RouterService(decisions::router(decisions, token, ports))
+        DecisionService { decisions: Decisions { live, observer, clock, refunds }, access }
     }
 
     /// What answers Redis clients, if there is an endpoint for them.

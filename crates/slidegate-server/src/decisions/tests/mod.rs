@@ -13,11 +13,9 @@ mod several;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use axum::Router;
-use axum::body::Body;
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, StatusCode};
-use http_body_util::{BodyExt, Full};
+use http_body_util::Full;
 use serde_json::Value;
 use slidegate::limit::SystemClock;
 use slidegate::{
@@ -26,9 +24,8 @@ use slidegate::{
 };
 use slidegate_proxy::Accepted;
 use slidegate_tower::{AddressSource, ClientAddress, Responder};
-use tower_service::Service;
 
-use super::{Decisions, router};
+use super::{Access, DecisionService, Decisions};
 use crate::config::{LimiterConfig, Secret};
 use crate::config::{LogConfig, LogFormat};
 use crate::endpoint::token::RequiredToken;
@@ -38,7 +35,7 @@ use crate::store::AnyStore;
 
 /// The endpoint, and what was observed of it.
 struct DecisionsApi {
-    router: Router,
+    service: DecisionService,
     observer: Observer,
 }
 
@@ -106,18 +103,19 @@ impl DecisionsApi {
         let refunds = Arc::default();
         let decisions = Decisions { live, observer: observer.clone(), clock, refunds };
         let failures = Arc::default();
-        let token =
-            token.map(|token| RequiredToken::new(token, ListenerKind::Decisions, &failures));
-        Self { router: router(decisions, token, Arc::from([8081])), observer }
+        let access = match token {
+            Some(token) => {
+                Access::Token(RequiredToken::new(token, ListenerKind::Decisions, &failures))
+            }
+            None => Access::Program(Arc::from([8081])),
+        };
+        Self { service: DecisionService { decisions, access }, observer }
     }
 
     async fn send(&self, peer: &str, request: Request<Full<Bytes>>) -> Got {
         let peer = (!peer.is_empty()).then(|| peer.parse::<IpAddr>().unwrap());
-        let mut request = request.map(Body::new);
-        request.extensions_mut().insert(Accepted { peer, secure: false });
-        let Ok(response) = self.router.clone().call(request).await;
-        let (head, body) = response.into_parts();
-        let body = body.collect().await.unwrap().to_bytes();
+        let accepted = Accepted { peer, secure: false };
+        let (head, body) = self.service.respond(accepted, request).await.into_parts();
         let got = Got { status: head.status, headers: head.headers, body };
         openapi::check(&got);
         got
