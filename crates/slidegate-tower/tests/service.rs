@@ -330,14 +330,20 @@ async fn a_refusal_has_the_decision_in_its_extensions_too() {
 async fn serve<S: Store>(limiter: &RequestLimiter<S>, request: Request<()>) -> Response<Bytes> {
     let peer = CLIENT.parse().ok();
     let client = ClientAddress::default().resolve_client(peer, request.headers());
-    match limiter.decide(RequestHead::from(&request).client(client)).await {
-        LimiterOutcome::Refuse(response, _) => response,
-        LimiterOutcome::Pass(decision) => {
-            let mut response = Response::new(Bytes::new());
-            limiter.annotate(decision.as_ref(), &mut response);
-            response
-        }
+    let (mut response, decision) =
+        match limiter.decide(RequestHead::from(&request).client(client)).await {
+            LimiterOutcome::Refuse(response, decision) => (response, decision),
+            LimiterOutcome::Pass(decision) => {
+                let mut response = Response::new(Bytes::new());
+                limiter.annotate(decision.as_ref(), &mut response);
+                (response, decision)
+            }
+        };
+    assert!(response.extensions().get::<Decision>().is_none(), "it is beside the response");
+    if let Some(decision) = decision {
+        response.extensions_mut().insert(decision);
     }
+    response
 }
 
 fn limiter<S: Store>(policy: Policy, store: S) -> RequestLimiter<S> {
@@ -345,7 +351,7 @@ fn limiter<S: Store>(policy: Policy, store: S) -> RequestLimiter<S> {
 }
 
 #[tokio::test]
-async fn a_server_finds_the_decision_in_the_response_and_sends_what_the_layer_sends() {
+async fn a_server_gets_the_decision_and_sends_what_the_layer_sends() {
     let clock = ManualClock::default();
     let headers = Headers::default().clock(clock.clone());
     let limiter = RequestLimiter::new(gate(&clock, policies([api(1)])))

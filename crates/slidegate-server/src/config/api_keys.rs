@@ -2,7 +2,7 @@
 
 use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use slidegate::policy::{ApiKey, PolicyError};
@@ -12,7 +12,6 @@ use crate::config::error::{Diagnostic, Location, Origin};
 use crate::config::reader::{Reader, Value, nearest};
 use crate::config::tree::{Content, Node, Table};
 use crate::config::values::Secret;
-use crate::file;
 use crate::file::FileContents;
 
 /// An API key that was issued.
@@ -43,16 +42,8 @@ pub(super) enum ListedKey {
     Raw(Secret),
 }
 
-/// A file of API keys as it was read.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct KeysFileVersion {
-    pub(crate) path: PathBuf,
-    /// Changes with the contents.
-    pub(crate) fingerprint: u64,
-}
-
 /// A file with a hundred thousand keys has about 10 MiB.
-pub(crate) const MAX_KEYS_BYTES: u64 = 256 * 1024 * 1024;
+const MAX_KEYS_BYTES: u64 = 256 * 1024 * 1024;
 
 const COLUMNS: [&str; 4] = ["name", "key", "digest", "plan"];
 
@@ -177,7 +168,7 @@ pub(super) fn are_skipped(root: &Value<'_>) -> bool {
 }
 
 /// Adds the tables of the keys file to those of the configuration.
-pub(super) fn add_keys_file(root: &mut Node, reader: &Reader) -> Option<KeysFileVersion> {
+pub(super) fn add_keys_file(root: &mut Node, reader: &Reader) -> Option<()> {
     let value = reader.root(root).key("keys_file");
     let path = value.file()?;
     let is_csv = match path.extension().and_then(|extension| extension.to_str()) {
@@ -188,8 +179,7 @@ pub(super) fn add_keys_file(root: &mut Node, reader: &Reader) -> Option<KeysFile
     if value.is_skipped_file() {
         return None;
     }
-    let FileContents { bytes, is_open_to_all } = value.contents(&path, MAX_KEYS_BYTES)?;
-    let fingerprint = file::fingerprint(&bytes);
+    let FileContents { bytes, is_open_to_all } = value.watched_contents(&path, MAX_KEYS_BYTES)?;
     let Ok(text) = String::from_utf8(bytes) else {
         return value.reject("the file is not UTF-8 text");
     };
@@ -208,7 +198,7 @@ pub(super) fn add_keys_file(root: &mut Node, reader: &Reader) -> Option<KeysFile
          which `slidegate digest` makes",
     );
     root.extend("api_key", keys);
-    Some(KeysFileVersion { path, fingerprint })
+    Some(())
 }
 
 /// The tables of a keys file from lines of values, under a first line that names them.

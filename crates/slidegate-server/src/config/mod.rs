@@ -28,7 +28,6 @@ mod values;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use self::api_keys::{KeysFileVersion, MAX_KEYS_BYTES};
 pub(crate) use self::endpoints::{EndpointConfig, RespConfig};
 pub(crate) use self::error::ConfigErrors;
 pub(crate) use self::flags::Flags;
@@ -36,6 +35,7 @@ pub(crate) use self::gateway::{GatewayConfig, TlsFiles};
 pub(crate) use self::limiter::LimiterConfig;
 pub(crate) use self::logs::{AuditConfig, LogConfig, LogFormat};
 pub(crate) use self::preflight::{Preflight, PreflightCheck};
+pub(crate) use self::reader::DataFile;
 pub(crate) use self::reader::Value;
 pub(crate) use self::sources::{File, MAX_BYTES, Sources, read_named};
 pub(crate) use self::store::{RedisConfig, SnapshotConfig, StoreConfig};
@@ -60,8 +60,8 @@ pub(crate) struct Config {
     pub(crate) server: ServerConfig,
     /// Policies, responses and client addresses: the part that a reload can change.
     pub(crate) limiter: LimiterConfig,
-    /// The file that API keys were read from, which is to be watched.
-    pub(crate) keys_file: Option<KeysFileVersion>,
+    /// The files of keys and networks, which are to be watched.
+    pub(crate) data_files: Vec<DataFile>,
     /// The files whose contents are a part of it.
     pub(crate) files: BTreeSet<PathBuf>,
 }
@@ -141,7 +141,7 @@ fn load_with(reader: Reader, sources: &Sources) -> Result<Loaded, ConfigErrors> 
         Some(file) => reader.parse(&file.path, &file.text),
         None => Node::empty(Origin::Default),
     };
-    let keys_file = api_keys::add_keys_file(&mut root, &reader);
+    api_keys::add_keys_file(&mut root, &reader);
     overlay::overlay(&mut root, &sources.flags, &sources.environment, &reader);
     let enforced = overlay::enforced(&sources.environment, &reader);
     let config = read(&reader.root(&root), enforced);
@@ -150,11 +150,11 @@ fn load_with(reader: Reader, sources: &Sources) -> Result<Loaded, ConfigErrors> 
         let text = "every user of this machine may read the file, and it has secrets: chmod o-r";
         reader.warn(Origin::File { path: file.path.into(), line: None }, text);
     }
-    let files = reader.files.take();
+    let (files, data_files) = (reader.files.take(), reader.watched.take());
     let (errors, mut warnings) = reader.finish();
     warnings.sort_by(|a, b| a.location.cmp(&b.location));
     let config = config.filter(|_| errors.is_empty()).ok_or_else(|| ConfigErrors::new(errors))?;
-    Ok(Loaded { config: Config { keys_file, files, ..config }, warnings })
+    Ok(Loaded { config: Config { data_files, files, ..config }, warnings })
 }
 
 /// Reads another TOML file as the configuration is read: unknown keys are errors, and the error lists
@@ -228,7 +228,7 @@ fn read(root: &Value<'_>, enforced: bool) -> Option<Config> {
     }
     .run();
     let limiter = limiter.finish(root, policies)?;
-    let (store, keys_file, files) = (store?, None, BTreeSet::new());
+    let (store, data_files, files) = (store?, Vec::new(), BTreeSet::new());
     let server = ServerConfig {
         gateway,
         decisions,
@@ -241,5 +241,5 @@ fn read(root: &Value<'_>, enforced: bool) -> Option<Config> {
         log,
         audit,
     };
-    Some(Config { server, limiter, keys_file, files })
+    Some(Config { server, limiter, data_files, files })
 }

@@ -1,6 +1,8 @@
 //! `[[policy]]` and `[plans]`, and what else is written for policies: lists and refusals.
 
 use std::num::NonZeroU32;
+use std::path::Path;
+use std::sync::Arc;
 
 use http::{HeaderName, Method};
 use slidegate::policy::{Network, Prefixes};
@@ -232,6 +234,7 @@ pub(super) fn access_list(table: &Value<'_>, keys: &IssuedKeys<'_, '_>) -> Acces
     for network in table.key("networks").each(Value::parsed::<Network>) {
         list = list.network(network);
     }
+    list = networks_file(&table.key("networks_file"), list);
     list = table.key("paths").each(Value::text).into_iter().fold(list, AccessList::path);
     for (name, value) in table.key("headers").names() {
         let Ok(header) = name.parse::<HeaderName>() else {
@@ -242,6 +245,47 @@ pub(super) fn access_list(table: &Value<'_>, keys: &IssuedKeys<'_, '_>) -> Acces
             list = list.header(header.clone(), value.reveal());
         }
     }
+    list
+}
+
+/// A million networks have about 20 MiB.
+const MAX_NETWORKS_BYTES: u64 = 256 * 1024 * 1024;
+
+/// Bad lines of a file that are reported one by one.
+const MAX_BAD_LINES: usize = 20;
+
+/// Adds the networks of a file: one on each line, and comments after `#`.
+fn networks_file(value: &Value<'_>, mut list: AccessList) -> AccessList {
+    let Some(path) = value.file() else { return list };
+    if value.is_skipped_file() {
+        return list;
+    }
+    let Some(contents) = value.watched_contents(&path, MAX_NETWORKS_BYTES) else { return list };
+    let Ok(text) = std::str::from_utf8(&contents.bytes) else {
+        value.report("the file is not UTF-8 text");
+        return list;
+    };
+    let path: Arc<Path> = path.into();
+    let mut bad = 0;
+    for (index, line) in text.lines().enumerate() {
+        let written = line.split('#').next().unwrap_or_default().trim();
+        if written.is_empty() {
+            continue;
+        }
+        match written.parse::<Network>() {
+            Ok(network) => list = list.network(network),
+            Err(error) if bad < MAX_BAD_LINES => {
+                bad += 1;
+                value.report_line(&path, index + 1, error);
+            }
+            Err(_) => bad += 1,
+        }
+    }
+    if bad > MAX_BAD_LINES {
+        value.report(format!("{} more lines of the file are no networks", bad - MAX_BAD_LINES));
+    }
+    let is_all = list.has_every_address();
+    value.warn_if(is_all, "every address is in it: it has 0.0.0.0/0 or ::/0");
     list
 }
 

@@ -6,6 +6,7 @@ use std::fmt::Display;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::ValueEnum;
@@ -36,8 +37,19 @@ pub(super) struct Reader {
     pub(super) has_secrets: Cell<bool>,
     /// The files whose contents are a part of the configuration.
     pub(super) files: RefCell<BTreeSet<PathBuf>>,
+    /// Those of them that are watched for changes.
+    pub(super) watched: RefCell<Vec<DataFile>>,
     /// The only ones that may be read; none for any.
     allowed_files: Option<BTreeSet<PathBuf>>,
+}
+
+/// A file of keys or networks as it was read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct DataFile {
+    pub(crate) path: PathBuf,
+    pub(crate) max_bytes: u64,
+    /// Changes with the contents.
+    pub(crate) fingerprint: u64,
 }
 
 /// A value, or the place of one that is missing. What is missing reads as `None`, as does what is
@@ -344,6 +356,21 @@ impl<'t> Value<'t> {
         self.reader.files.borrow_mut().insert(path.to_owned());
         let contents = file::read(path, max_bytes);
         contents.map_err(|error| self.report(format!("the file cannot be read: {error}"))).ok()
+    }
+
+    /// The same of a file that is watched for changes.
+    pub(super) fn watched_contents(&self, path: &Path, max_bytes: u64) -> Option<FileContents> {
+        let contents = self.contents(path, max_bytes)?;
+        let fingerprint = file::fingerprint(&contents.bytes);
+        let file = DataFile { path: path.to_owned(), max_bytes, fingerprint };
+        self.reader.watched.borrow_mut().push(file);
+        Some(contents)
+    }
+
+    /// Reports a line of another file.
+    pub(super) fn report_line(&self, path: &Arc<Path>, line: usize, expected: impl Display) {
+        let origin = Origin::File { path: path.clone(), line: Some(line) };
+        self.reader.report(Diagnostic::new(origin, expected));
     }
 
     fn not_empty(&self, secret: Secret) -> Option<Secret> {

@@ -92,6 +92,8 @@ fn of_list(table: &Value<'_>) -> Vec<String> {
     let secrets = [count("api_keys", "API key"), count("authorizations", "Authorization value")];
     let networks = table.named("networks").each(Value::parsed::<Network>);
     let networks = networks.into_iter().map(|network| format!("network {network}"));
+    let file = table.named("networks_file").text();
+    let networks = networks.chain(file.map(|file| format!("networks in {file}")));
     let paths = texts("paths").into_iter().map(|path| format!("path {path}"));
     let headers = table.named("headers").names().into_iter();
     let headers = headers.map(|(name, _)| format!("values of {}", name.to_ascii_lowercase()));

@@ -20,7 +20,7 @@ use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time;
 
-use crate::config::{self, KeysFileVersion};
+use crate::config::{self, DataFile};
 use crate::file::{self, FileVersion};
 
 pub(crate) use self::loader::{Loader, free, free_unused};
@@ -43,7 +43,7 @@ pub(crate) enum Cause {
 pub(crate) struct Changes {
     hangups: Signal,
     config: Option<WatchedFile>,
-    keys: Option<WatchedFile>,
+    data_files: Vec<WatchedFile>,
 }
 
 /// A change is seen at the poll after it, and reported at the one after that, when the file is at
@@ -59,26 +59,26 @@ pub(crate) async fn watch(path: Option<PathBuf>) -> io::Result<Changes> {
     if let Some(file) = &mut config {
         file.has_changed().await;
     }
-    Ok(Changes { hangups: signal(SignalKind::hangup())?, config, keys: None })
+    Ok(Changes { hangups: signal(SignalKind::hangup())?, config, data_files: Vec::new() })
 }
 
 impl Changes {
-    /// Watches the file that API keys were last read from, and no other.
-    pub(crate) fn follow_keys(&mut self, file: Option<&KeysFileVersion>) {
-        let watched = self.keys.take();
-        self.keys = file.map(|file| match watched {
-            Some(watched) if watched.path == file.path => watched,
-            _ => {
-                let fingerprint = Some(file.fingerprint);
-                WatchedFile::new(file.path.clone(), config::MAX_KEYS_BYTES, fingerprint)
+    /// Watches the files that keys and networks were last read from, and no others.
+    pub(crate) fn follow(&mut self, files: &[DataFile]) {
+        let mut before = std::mem::take(&mut self.data_files);
+        let watched = files.iter().map(|DataFile { path, max_bytes, fingerprint }| {
+            match before.iter().position(|watched| watched.path == *path) {
+                Some(same) => before.swap_remove(same),
+                None => WatchedFile::new(path.clone(), *max_bytes, Some(*fingerprint)),
             }
         });
+        self.data_files = watched.collect();
     }
 
     /// Waits until the configuration is to be read again. A signal may be forgotten if this is
     /// dropped before it ends.
     pub(crate) async fn next(&mut self) -> Cause {
-        let mut files: Vec<_> = self.config.iter_mut().chain(&mut self.keys).collect();
+        let mut files: Vec<_> = self.config.iter_mut().chain(&mut self.data_files).collect();
         tokio::select! {
             _ = self.hangups.recv() => {}
             () = changed(&mut files, POLL_INTERVAL) => return Cause::File,

@@ -31,7 +31,7 @@ pub(crate) fn run(sources: Sources) -> anyhow::Result<()> {
             reload::watch(sources.path()).await.context("cannot listen for signals")?;
         // Nothing is served yet, and SIGTERM ends the process, so it may take as long as it takes.
         let Loaded { config, warnings } = config::load_to_start(&sources, preflight::check)?;
-        changes.follow_keys(config.keys_file.as_ref());
+        changes.follow(&config.data_files);
         let _log = logs::init(&config.server.log)?;
         warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
         open_files::raise_limit();
@@ -108,7 +108,7 @@ async fn reload_repeatedly(server: &mut Server, changes: &mut Changes) {
     loop {
         let cause = changes.next().await;
         server.reload(cause).await;
-        changes.follow_keys(server.keys_file());
+        changes.follow(server.data_files());
     }
 }
 

@@ -14,9 +14,7 @@ use crate::admin::now::NowService;
 use crate::admin::{Operator, RecentLists};
 use crate::api::ReloadChanges;
 use crate::certificates::Certificates;
-use crate::config::{
-    Config, ConfigErrors, KeysFileVersion, LimiterConfig, Secret, ServerConfig, Sources,
-};
+use crate::config::{Config, ConfigErrors, DataFile, LimiterConfig, Secret, ServerConfig, Sources};
 use crate::decisions::{Access, DecisionService, Decisions, RefundTable};
 use crate::endpoint::router::RouterService;
 use crate::endpoint::token::RequiredToken;
@@ -50,7 +48,7 @@ pub(crate) struct Server {
     /// Whether policies are in force, or the operator has switched all of them off.
     pub(crate) enforced: bool,
     /// The file that the API keys in force were read from.
-    keys_file: Option<KeysFileVersion>,
+    data_files: Vec<DataFile>,
     pub(crate) reloader: Arc<Reloader>,
     /// Reads accounts for the log of the last reload.
     inspection: Option<JoinHandle<()>>,
@@ -63,7 +61,7 @@ const MAX_PLANS: usize = 2;
 
 impl Server {
     pub(crate) fn new(config: Config, sources: Sources, store: AnyStore) -> anyhow::Result<Self> {
-        let Config { server: config, limiter, keys_file, files } = config;
+        let Config { server: config, limiter, data_files, files } = config;
         let enforced = limiter.enforced;
         let shared = store.redis().map(|store| store.inner().redis().shared_state());
         let queue = shared.is_some().then(Arc::<BanQueue>::default);
@@ -122,7 +120,7 @@ impl Server {
             audit,
             config,
             enforced,
-            keys_file,
+            data_files,
             reloader,
             inspection: None,
         })
@@ -202,15 +200,15 @@ impl Server {
         drop(self.audit.take());
     }
 
-    /// The file that the API keys in force were read from.
-    pub(crate) fn keys_file(&self) -> Option<&KeysFileVersion> {
-        self.keys_file.as_ref()
+    /// The files that the keys and networks in force were read from.
+    pub(crate) fn data_files(&self) -> &[DataFile] {
+        &self.data_files
     }
 
     fn apply(&mut self, config: Config, changes: &ReloadChanges) {
-        let Config { server, limiter, keys_file, files } = config;
+        let Config { server, limiter, data_files, files } = config;
         let before = self.live.gate().policies();
-        self.keys_file = keys_file;
+        self.data_files = data_files;
         *self.reloader.files.lock() = files;
         if let (Some(gateway), Some(config)) = (&self.gateway, &server.gateway) {
             gateway.reroute(&config.proxy.routes);

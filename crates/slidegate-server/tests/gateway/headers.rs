@@ -68,10 +68,48 @@ const CLAIMS: &str = "X-Forwarded-For: 203.0.113.7\r\nX-Forwarded-For: 198.51.10
     X-Forwarded-Proto: https\r\nX-Forwarded-Host: b.example\r\nX-Real-IP: 203.0.113.7\r\n\
     Forwarded: for=203.0.113.7;proto=https\r\n";
 
+const EVERY_FORWARDING_HEADER: &str =
+    r#"["x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip", "forwarded"]"#;
+
+#[test]
+fn forwarding_headers_are_those_that_are_configured() {
+    let upstream = Upstream::simple();
+    let names =
+        ["x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip", "forwarded"];
+    for (configured, sent) in [
+        (None, &names[..3]),
+        (Some("[]"), &[]),
+        (Some(r#"["x-real-ip"]"#), &names[3..4]),
+        (Some(r#"["forwarded", "x-forwarded-proto"]"#), &["x-forwarded-proto", "forwarded"]),
+        (Some(EVERY_FORWARDING_HEADER), &names),
+    ] {
+        let setup = configure(&upstream);
+        let gateway = match configured {
+            Some(headers) => setup.key("forwarding_headers", headers).start(),
+            None => setup.start(),
+        };
+        // What a client claims never arrives, whether the header is configured or not.
+        assert_eq!(gateway.get("/", CLAIMS).status(), 200);
+        let received = upstream.last();
+        let arrived = names.into_iter().filter(|name| received.value(name).is_some());
+        assert_eq!(arrived.collect::<Vec<_>>(), sent, "{configured:?}");
+        assert!(!received.head.contains("203.0.113.7"), "{}", received.head);
+    }
+    let trusting = configure(&upstream)
+        .key("trusted_proxies", "[\"127.0.0.0/8\"]")
+        .key("forwarding_headers", "[]")
+        .start();
+    assert_eq!(trusting.get("/", CLAIMS).status(), 200);
+    let received = upstream.last();
+    assert_eq!(received.values("x-real-ip"), ["203.0.113.7"], "a proxy's is kept");
+    let hops = "203.0.113.7, 198.51.100.9, 127.0.0.1";
+    assert_eq!(received.values("x-forwarded-for"), [hops], "and completed where it is a list");
+}
+
 #[test]
 fn what_a_stranger_claims_is_replaced() {
     let upstream = Upstream::simple();
-    let gateway = unlimited(&upstream);
+    let gateway = configure(&upstream).key("forwarding_headers", EVERY_FORWARDING_HEADER).start();
     let lookalikes = "X_Forwarded_For: 6.6.6.6\r\nX-Forwarded_For: 6.6.6.6\r\nx_real-ip: 6.6.6.6\r\n\
         X_Forwarded_Host: 6.6.6.6\r\nX-Forwarded_Proto: 6.6.6.6\r\n";
     for claims in ["", CLAIMS, &format!("{CLAIMS}{lookalikes}"), "X-Forwarded-For:\r\n"] {
@@ -96,6 +134,7 @@ fn what_a_trusted_proxy_says_is_passed_on() {
     let gateway = configure(&upstream)
         .key("trusted_proxies", "[\"127.0.0.0/8\"]")
         .key("client_address", "\"x-forwarded-for\"")
+        .key("forwarding_headers", EVERY_FORWARDING_HEADER)
         .start();
     assert_eq!(gateway.get("/", CLAIMS).status(), 200);
     let received = upstream.last();
@@ -122,6 +161,7 @@ fn forwarded_never_names_the_proxy_where_the_other_headers_name_the_client() {
     let gateway = configure(&upstream)
         .key("trusted_proxies", "[\"127.0.0.0/8\"]")
         .key("client_address", "\"x-forwarded-for\"")
+        .key("forwarding_headers", EVERY_FORWARDING_HEADER)
         .start();
     for claim in ["For: 203.0.113.7", "Proto: https", "Host: b.example"] {
         assert_eq!(gateway.get("/", &format!("X-Forwarded-{claim}\r\n")).status(), 200);
@@ -139,7 +179,7 @@ fn forwarded_never_names_the_proxy_where_the_other_headers_name_the_client() {
 #[test]
 fn a_client_cannot_have_forwarding_headers_removed() {
     let upstream = Upstream::simple();
-    let gateway = unlimited(&upstream);
+    let gateway = configure(&upstream).key("forwarding_headers", EVERY_FORWARDING_HEADER).start();
     let headers = "Connection: X-Forwarded-For, Forwarded, X-Real-IP, X-Forwarded-Proto\r\n";
     assert_eq!(gateway.get("/", headers).status(), 200);
     assert_eq!(upstream.last().values("x-forwarded-for"), ["127.0.0.1"]);

@@ -132,6 +132,28 @@ fn a_file_of_keys_is_read_and_watched() {
 }
 
 #[test]
+fn a_file_of_networks_is_read_and_watched() {
+    let (upstream, directory) = (Upstream::simple(), Directory::new());
+    let path = directory.write("blocked.txt", "# scanners\n203.0.113.0/24\n");
+    let setup = configure(&upstream)
+        .key("trusted_proxies", "[\"127.0.0.0/8\"]")
+        .key("client_address", "\"x-forwarded-for\"")
+        .tables(&format!("[blocked]\nnetworks_file = {path:?}\n"));
+    let gateway = setup.start();
+    let status =
+        |client: &str| gateway.get("/", &format!("X-Forwarded-For: {client}\r\n")).status();
+    assert_eq!([status("203.0.113.7"), status("198.51.100.7")], [403, 200]);
+    replace(&path, "198.51.100.0/24\n");
+    let reloads = |outcome| gateway.metric("slidegate_config_reloads_total", outcome) >= 1.0;
+    wait_until("the reload", || reloads("ok"));
+    assert_eq!([status("203.0.113.7"), status("198.51.100.7")], [200, 403]);
+    replace(&path, "198.51.100.0/24\nexample.com\n");
+    wait_until("the failure", || reloads("failed"));
+    assert_eq!([status("203.0.113.7"), status("198.51.100.7")], [200, 403], "as before");
+    wait_until("the log", || gateway.output().contains("blocked.txt:2"));
+}
+
+#[test]
 fn a_hundred_thousand_keys_are_loaded_in_a_second_with_one_warning() {
     const KEYS: usize = 100_000;
     let (upstream, directory) = (Upstream::simple(), Directory::new());

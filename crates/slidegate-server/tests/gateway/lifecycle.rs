@@ -208,6 +208,7 @@ fn a_gateway_listens_on_unix_sockets() {
     let path = options.directory().join("gate.sock");
     let gateway = configure(&upstream)
         .key("listen", &format!("[\"unix:{}\", \"127.0.0.1:0\"]", path.display()))
+        .key("forwarding_headers", r#"["x-forwarded-for", "x-real-ip", "forwarded"]"#)
         .policy("api", "2/min", "")
         .start_with(options);
     for _ in 0..2 {
@@ -240,6 +241,7 @@ fn a_proxy_protocol_header_names_the_peer() {
     let gateway = configure(&upstream)
         .key("proxy_protocol", "true")
         .key("trusted_proxies", "[\"127.0.0.1\"]")
+        .key("forwarding_headers", r#"["x-forwarded-for", "x-real-ip", "forwarded"]"#)
         .timeouts("head = \"1s\"")
         .start();
     let v1 = |line: &str| format!("{line}\r\n").into_bytes();

@@ -18,7 +18,7 @@ use crate::chosen::{ChosenIdentities, ChosenStats};
 use crate::decision::{Block, Decision, PolicyStanding, SpentIn};
 use crate::limit::clock::{Clock, Timestamp, Warning};
 use crate::limit::memory::{Commit, MemoryStore};
-use crate::limit::{Charge, Name, Quotas, Spent, Store, StoreError};
+use crate::limit::{Charge, Charges, Name, Quotas, Spent, Store, StoreError};
 use crate::policy::bad_request::check_credentials;
 use crate::policy::ban::{ActiveBan, Bans};
 use crate::policy::matching::{AccountError, Match, Matches, NamedCharge, Policies};
@@ -142,7 +142,12 @@ impl<S: Store> Gate<S> {
     pub async fn refund(&self, decision: &Decision) -> Result<(), StoreError> {
         let active = self.active.load();
         let matches = decision.spent_matches(&active.policies);
-        self.take_back(&matches, decision, |_| true).await
+        let mut outcome = Ok(());
+        for spent in spends(decision) {
+            let charges = spent_charges(&matches, decision, spent, |_| true);
+            outcome = outcome.and(self.take_back(&charges, spent).await);
+        }
+        outcome
     }
 
     /// Spends every one of these charges, or none.
@@ -349,8 +354,7 @@ impl<S: Store> Gate<S> {
         }
         let is_refused = outcome.is_err() || !decision.is_allowed();
         if is_refused && decision.policies().iter().any(|policy| policy.spent.is_some()) {
-            // Rare, and its state is large.
-            Box::pin(self.undo(&matches, &mut decision)).await;
+            self.undo(&matches, &mut decision).await;
         }
         outcome?;
         if commit == Commit::Spend && !decision.is_allowed() {
@@ -405,44 +409,35 @@ impl<S: Store> Gate<S> {
 
     /// Undoes what a request has spent that was denied after all, but for policies that count it.
     async fn undo(&self, matches: &Matches<'_>, decision: &mut Decision) {
-        if let Err(error) = self.take_back(matches, decision, |policy| !policy.count_denied).await {
-            tracing::debug!(%error, "a denied request's units were not taken back");
+        let is_undone = |policy: &CheckedPolicy| !policy.count_denied;
+        for spent in spends(decision) {
+            if let SpentIn::Local(at) = spent {
+                let charges = spent_charges(matches, decision, spent, is_undone);
+                self.local.refund_now(&charges, Spent::At(at));
+            } else {
+                // Rare, and its state is large.
+                let charges = Box::new(spent_charges(matches, decision, spent, is_undone));
+                if let Err(error) = Box::pin(self.take_back(&charges, spent)).await {
+                    tracing::debug!(%error, "a denied request's units were not taken back");
+                }
+            }
         }
-        // If the store cannot report the standings now, use those read a moment ago.
+        // If it cannot be told how they stand now, what was true a moment ago has to do.
         if let Ok(receipt) = self.local.peek_now(&matches.charges(is_local)) {
             decision.renew_first(&receipt, matches.iter().filter(|matched| is_local(matched)));
         }
         decision.policies.iter_mut().for_each(|policy| policy.spent = None);
     }
 
-    /// Refunds what a decision has spent under those of its policies that `selects` picks.
-    async fn take_back(
-        &self,
-        matches: &Matches<'_>,
-        decision: &Decision,
-        selects: impl Fn(&CheckedPolicy) -> bool,
-    ) -> Result<(), StoreError> {
-        let mut done: SmallVec<[SpentIn; 2]> = SmallVec::new();
-        let mut outcome = Ok(());
-        for spent in decision.policies().iter().filter_map(|policy| policy.spent) {
-            if done.contains(&spent) {
-                continue;
+    /// Refunds charges that were spent together.
+    async fn take_back(&self, charges: &Charges<'_>, spent: SpentIn) -> Result<(), StoreError> {
+        match spent {
+            SpentIn::Local(at) => {
+                self.local.refund_now(charges, Spent::At(at));
+                Ok(())
             }
-            done.push(spent);
-            let is_spent = |matched: &Match<'_>| {
-                let own = decision.of(&matched.policy.name, &matched.identity);
-                selects(matched.policy)
-                    && own.is_some_and(|own| own.spent == Some(spent) && !own.is_violated())
-            };
-            let charges = matches.charges(is_spent);
-            match spent {
-                SpentIn::Local(at) => self.local.refund_now(&charges, Spent::At(at)),
-                SpentIn::Shared(at) => {
-                    outcome = outcome.and(self.store.refund(&charges, Spent::At(at)).await);
-                }
-            }
+            SpentIn::Shared(at) => self.store.refund(charges, Spent::At(at)).await,
         }
-        outcome
     }
 
     /// The policy that bans one of a request's identities, and when to come back: of several, the
@@ -532,6 +527,31 @@ impl<'m, 'p> Group<'m, 'p> {
             Self::Leased(_) | Self::Shared { .. } => SpentIn::Shared(at),
         }
     }
+}
+
+/// Where and when a decision has spent, each once.
+fn spends(decision: &Decision) -> SmallVec<[SpentIn; 2]> {
+    let mut spends = SmallVec::new();
+    for spent in decision.policies().iter().filter_map(|policy| policy.spent) {
+        if !spends.contains(&spent) {
+            spends.push(spent);
+        }
+    }
+    spends
+}
+
+/// What a decision has spent there, under those of its policies that `selects` picks.
+fn spent_charges<'m>(
+    matches: &'m Matches<'_>,
+    decision: &Decision,
+    spent: SpentIn,
+    selects: impl Fn(&CheckedPolicy) -> bool,
+) -> Charges<'m> {
+    matches.charges(|matched| {
+        let own = decision.of(&matched.policy.name, &matched.identity);
+        selects(matched.policy)
+            && own.is_some_and(|own| own.spent == Some(spent) && !own.is_violated())
+    })
 }
 
 fn is_local(matched: &Match<'_>) -> bool {

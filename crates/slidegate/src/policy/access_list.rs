@@ -2,6 +2,10 @@
 
 use std::collections::HashSet;
 use std::fmt;
+use std::net::IpAddr;
+
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use prefix_trie::joint::JointPrefixSet;
 
 use crate::policy::builder::InvalidValues;
 use crate::policy::credentials::{self, Credentials};
@@ -16,7 +20,7 @@ pub struct AccessList {
     identities: HashSet<Identity>,
     /// Where the listed identities would be read from.
     pub(crate) sources: Vec<Source>,
-    networks: Vec<Network>,
+    networks: JointPrefixSet<IpNet>,
     pub(crate) paths: Paths,
     /// Credentials that no request can have.
     pub(crate) invalid: InvalidValues,
@@ -68,8 +72,14 @@ impl AccessList {
 
     /// Lists a network of client addresses.
     pub fn network(mut self, network: Network) -> Self {
-        self.networks.push(network);
+        self.networks.insert(network.0);
         self
+    }
+
+    /// Whether every IPv4 address, or every IPv6 address, is on the list.
+    pub fn has_every_address(&self) -> bool {
+        let every = [Ipv4Net::default().into(), Ipv6Net::default().into()];
+        every.iter().any(|network| self.networks.contains(network))
     }
 
     /// Lists the paths of a pattern such as `/healthz` or `/internal/{*rest}`. A text that is no
@@ -127,9 +137,9 @@ impl AccessList {
         if !self.paths.is_empty() && by_path() {
             return Some(ListMatch::Path);
         }
-        let around = |client| self.networks.iter().find(|network| network.contains(client));
+        let around = |client: IpAddr| self.networks.get_lpm(&IpNet::from(client.to_canonical()));
         if let Some(network) = facts.client.and_then(around) {
-            return Some(ListMatch::Network(*network));
+            return Some(ListMatch::Network(Network(network)));
         }
         let listed = |identity: &Identity| self.identities.contains(identity);
         let found = self.sources.iter().find_map(|source| by_source(source, &listed));

@@ -13,6 +13,7 @@ use crate::limit::{Name, NameError, Quota, Quotas};
 use crate::policy::api_key::{ApiKey, CheckedKey, UnknownKeys};
 use crate::policy::checked::{CheckedPolicy, Limits};
 use crate::policy::descriptors::Descriptors;
+use crate::policy::path_router::PathRouter;
 use crate::policy::paths::Paths;
 use crate::policy::source::API_KEY;
 use crate::policy::{AccessList, Ban, CheckedPlan, Identity, PathReading, Plan, Policies};
@@ -145,8 +146,17 @@ impl PoliciesBuilder {
             per_address: self.identities_per_address.unwrap_or(IDENTITIES_PER_ADDRESS).get(),
             lasting: windows.map(|quota| quota.window()).max().unwrap_or_default(),
         };
+        let mut router = PathRouter::default();
+        for (index, policy) in policies.iter().enumerate() {
+            if policy.is_for_requests() {
+                let index =
+                    u32::try_from(index).expect("fewer policies than bytes of a configuration");
+                router.add(index, policy.paths(), self.path_reading);
+            }
+        }
         Ok(Policies {
             policies,
+            router,
             plans: checker.plans,
             api_keys,
             unknown_keys,

@@ -149,7 +149,7 @@ impl CheckedPolicy {
         if !self.is_for_requests() {
             return Some(Skip::Request);
         }
-        if !self.methods.is_empty() && !self.methods.contains(facts.method) {
+        if !self.has_method(facts) {
             return Some(Skip::Method);
         }
         if !self.paths.is_empty()
@@ -158,6 +158,18 @@ impl CheckedPolicy {
             return Some(Skip::Path);
         }
         self.exempt.find(facts).map(Skip::Exempt)
+    }
+
+    /// The same for a policy that the router has found for the request's path.
+    pub(crate) fn skips_found(&self, facts: &Facts<'_>) -> Option<Skip> {
+        match self.has_method(facts) {
+            false => Some(Skip::Method),
+            true => self.exempt.find(facts).map(Skip::Exempt),
+        }
+    }
+
+    fn has_method(&self, facts: &Facts<'_>) -> bool {
+        self.methods.is_empty() || self.methods.contains(facts.method)
     }
 
     /// The identity as this policy would have read it, so that one account does not become two.

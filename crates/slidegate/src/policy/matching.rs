@@ -16,6 +16,7 @@ use crate::limit::{
 use crate::policy::api_key::{CheckedKey, UnknownKeys};
 use crate::policy::checked::{CheckedPolicy, Limits};
 use crate::policy::overrides::{Grants, OverrideEffect, OverridesAt};
+use crate::policy::path_router::PathRouter;
 use crate::policy::{
     AccessList, Ban, CheckedPlan, Facts, Identity, ListMatch, PathReading, PoliciesBuilder, Source,
 };
@@ -36,6 +37,8 @@ use crate::policy::{
 #[derive(Debug, Default)]
 pub struct Policies {
     pub(crate) policies: Vec<CheckedPolicy>,
+    /// Leads to those of them that are for requests.
+    pub(crate) router: PathRouter,
     pub(crate) plans: BTreeMap<Name, Arc<CheckedPlan>>,
     pub(crate) api_keys: HashMap<Identity, CheckedKey>,
     pub(crate) unknown_keys: UnknownKeys,
@@ -199,8 +202,14 @@ impl Policies {
         if let Some(overrides) = overrides {
             matches.note(overrides.of_request(facts));
         }
-        for policy in &self.policies {
-            if let Ok(matched) = self.draft(policy, facts, |identity| admits(policy, identity)) {
+        for index in self.router.find(&readings) {
+            let policy = &self.policies[index as usize];
+            if policy.skips_found(facts).is_some() {
+                continue;
+            }
+            if let Ok(matched) =
+                self.draft_found(policy, facts, |identity| admits(policy, identity))
+            {
                 matches.unknown_key |= self.refuses_key(policy, facts);
                 matches.add(matched, overrides);
             }
@@ -280,6 +289,17 @@ impl Policies {
         if let Some(skip) = policy.skips(facts) {
             return Err(skip);
         }
+        self.draft_found(policy, facts, admits)
+    }
+
+    /// The same for a policy that does not skip the request.
+    #[inline]
+    fn draft_found<'p>(
+        &'p self,
+        policy: &'p CheckedPolicy,
+        facts: &Facts<'_>,
+        admits: impl Fn(&Identity) -> bool,
+    ) -> Result<Match<'p>, Skip> {
         let identity = self.identity(policy, facts, admits).ok_or(Skip::Anonymous)?;
         let plan = match &policy.limits {
             Limits::Quotas(_) | Limits::CallerQuotas(_) => &[],

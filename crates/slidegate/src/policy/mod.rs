@@ -19,6 +19,7 @@ mod methods;
 pub(crate) mod overrides;
 mod path_pattern;
 pub(crate) mod path_reading;
+pub(crate) mod path_router;
 mod paths;
 pub(crate) mod plan;
 pub(crate) mod source;

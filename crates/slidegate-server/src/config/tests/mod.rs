@@ -4,6 +4,7 @@ mod bad;
 mod files;
 mod keys;
 mod lints;
+mod networks;
 mod page;
 mod precedence;
 
