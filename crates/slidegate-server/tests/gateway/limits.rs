@@ -23,7 +23,8 @@ fn a_refusal_is_complete_and_reaches_no_upstream() {
     let refusal = wire.get("/", "");
     assert_eq!(refusal.problem(), 429);
     let retry_after: u64 = refusal.value("retry-after").unwrap().parse().unwrap();
-    assert!((1..=60).contains(&retry_after), "{retry_after}");
+    // A unit is held for up to a tick longer, which shows if all was sent within one.
+    assert!((1..=61).contains(&retry_after), "{retry_after}");
     assert_eq!(refusal.value("cache-control").as_deref(), Some("no-store"));
     assert!(refusal.text().contains("#quota-exceeded"), "{}", refusal.text());
     assert!(refusal.text().contains("\"violated-policies\":[\"api\"]"), "{}", refusal.text());

@@ -10,6 +10,7 @@ use std::sync::{Arc, LazyLock};
 use http::{HeaderMap, StatusCode};
 use slidegate::limit::SystemClock;
 use slidegate::{Clock, Decision, Timestamp};
+use smallvec::SmallVec;
 
 pub use self::dialect::{Dialect, DialectError};
 use self::dialect::{FieldGroup, Since};
@@ -79,19 +80,14 @@ impl Headers {
         let reset = value::reset_of(decision, tightest);
         let merging = merge::is_needed(headers);
         let copy = if merging { merge::copy(decision, &self.groups, headers) } else { 1 };
+        let written = |group: &&FieldGroup| !merging || merge::admits(group, headers, tightest);
+        let groups: SmallVec<[&FieldGroup; 4]> = self.groups.iter().filter(written).collect();
         let mut values = ValueWriter::new();
-        for group in &self.groups {
-            if merging && !merge::admits(group, headers, tightest) {
-                continue;
-            }
+        for group in &groups {
             match group {
-                FieldGroup::List(name, item) => {
-                    headers.append(name, values.list(decision, *item, copy));
-                }
-                FieldGroup::Dictionary(name) => {
-                    headers.insert(name, values.dictionary(tightest, reset));
-                }
-                FieldGroup::Triple { limit, remaining, reset: field, since } => {
+                FieldGroup::List(_, item) => values.list(decision, *item, copy),
+                FieldGroup::Dictionary(_) => values.dictionary(tightest, reset),
+                FieldGroup::Triple { since, .. } => {
                     let reset_s = match since {
                         Since::Now => ceil_s(reset),
                         Since::Epoch => {
@@ -99,10 +95,22 @@ impl Headers {
                             ceil_s(at.saturating_since(Timestamp::default()))
                         }
                     };
-                    let units = tightest.quota().units().get();
-                    headers.insert(limit, values.integer(units.into()));
-                    headers.insert(remaining, values.integer(tightest.remaining().into()));
-                    headers.insert(field, values.integer(reset_s));
+                    values.integer(tightest.quota().units().get().into());
+                    values.integer(tightest.remaining().into());
+                    values.integer(reset_s);
+                }
+            }
+        }
+        let mut values = values.finish();
+        for group in groups {
+            let mut value = || values.next().expect("every field of the group was written");
+            match group {
+                FieldGroup::List(name, _) => drop(headers.append(name, value())),
+                FieldGroup::Dictionary(name) => drop(headers.insert(name, value())),
+                FieldGroup::Triple { limit, remaining, reset, .. } => {
+                    for name in [limit, remaining, reset] {
+                        headers.insert(name, value());
+                    }
                 }
             }
         }

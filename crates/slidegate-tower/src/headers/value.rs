@@ -4,59 +4,75 @@ use std::borrow::Cow;
 use std::fmt;
 use std::time::Duration;
 
-use bytes::BytesMut;
+use bytes::Bytes;
 use http::HeaderValue;
 use slidegate::limit::Period;
 use slidegate::{Decision, PolicyStanding, Standing};
+use smallvec::SmallVec;
 
 use crate::headers::dialect::Item;
 
 /// Writes the values of one response. They share one buffer, so that five fields cost two
 /// allocations instead of five.
-pub(super) struct ValueWriter(BytesMut);
+pub(super) struct ValueWriter {
+    text: String,
+    /// Where each value ends.
+    ends: SmallVec<[usize; 8]>,
+}
 
 /// Room for the fields of a policy with a quota or two.
 const USUAL_BYTES: usize = 256;
 
 impl ValueWriter {
     pub(super) fn new() -> Self {
-        Self(BytesMut::with_capacity(USUAL_BYTES))
+        Self { text: String::with_capacity(USUAL_BYTES), ends: SmallVec::new() }
     }
 
-    pub(super) fn integer(&mut self, value: u64) -> HeaderValue {
+    pub(super) fn integer(&mut self, value: u64) {
         self.put_integer("", value);
-        self.finish()
+        self.end();
     }
 
     /// The dictionary of draft -07.
-    pub(super) fn dictionary(&mut self, tightest: &Standing, reset: Duration) -> HeaderValue {
+    pub(super) fn dictionary(&mut self, tightest: &Standing, reset: Duration) {
         self.put_integer("limit=", tightest.quota().units().get().into());
         self.put_integer(", remaining=", tightest.remaining().into());
         self.put_integer(", reset=", ceil_s(reset));
-        self.finish()
+        self.end();
     }
 
     /// An item for each quota in the headers.
-    pub(super) fn list(&mut self, decision: &Decision, item: Item, copy: u32) -> HeaderValue {
+    pub(super) fn list(&mut self, decision: &Decision, item: Item, copy: u32) {
+        let begin = self.text.len();
         for (policy, standing) in in_headers(decision) {
             if item == Item::Unnamed && has_stricter_twin(decision, standing) {
                 continue;
             }
-            if !self.0.is_empty() {
-                self.put(", ");
+            if self.text.len() > begin {
+                self.text.push_str(", ");
             }
             self.put_item(item, &QuotaName { policy, standing, copy });
         }
-        self.finish()
+        self.end();
+    }
+
+    /// The values, in the order in which they were written.
+    pub(super) fn finish(self) -> impl Iterator<Item = HeaderValue> {
+        let (all, mut begin) = (Bytes::from(self.text), 0);
+        self.ends.into_iter().map(move |end| {
+            let value = all.slice(std::mem::replace(&mut begin, end)..end);
+            HeaderValue::from_maybe_shared(value)
+                .expect("names, digits and punctuation are valid in a header")
+        })
     }
 
     /// The parameters `r` and `t` are going to be renamed by the draft after -11.
     fn put_item(&mut self, item: Item, name: &QuotaName<'_>) {
         let (standing, quota) = (name.standing, name.standing.quota());
         if item != Item::Unnamed {
-            self.put("\"");
-            name.write_to(&mut self.0).expect("a buffer takes any text");
-            self.put("\"");
+            self.text.push('"');
+            name.write_to(&mut self.text).expect("a string takes any text");
+            self.text.push('"');
         }
         match item {
             Item::Standing => {
@@ -72,17 +88,12 @@ impl ValueWriter {
     }
 
     fn put_integer(&mut self, before: &str, value: u64) {
-        self.put(before);
-        self.put(itoa::Buffer::new().format(value));
+        self.text.push_str(before);
+        self.text.push_str(itoa::Buffer::new().format(value));
     }
 
-    fn put(&mut self, text: &str) {
-        self.0.extend_from_slice(text.as_bytes());
-    }
-
-    fn finish(&mut self) -> HeaderValue {
-        HeaderValue::from_maybe_shared(self.0.split().freeze())
-            .expect("names, digits and punctuation are valid in a header")
+    fn end(&mut self) {
+        self.ends.push(self.text.len());
     }
 }
 

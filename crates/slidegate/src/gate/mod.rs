@@ -19,7 +19,7 @@ use crate::decision::{Block, Decision, PolicyStanding, SpentIn};
 use crate::limit::clock::{Clock, Timestamp, Warning};
 use crate::limit::memory::{Commit, MemoryStore};
 use crate::limit::{Charge, Charges, Name, Quotas, Spent, Store, StoreError};
-use crate::policy::bad_request::check_credentials;
+use crate::policy::bad_request::{check_credentials, credentials_headers};
 use crate::policy::ban::{ActiveBan, Bans};
 use crate::policy::matching::{AccountError, Match, Matches, NamedCharge, Policies};
 use crate::policy::overrides::{Overrides, OverridesAt};
@@ -90,7 +90,7 @@ impl<S: Store> Gate<S> {
     pub fn check(&self, facts: &Facts<'_>) -> Result<(), BadRequest> {
         let active = self.active.load();
         active.policies.check(facts)?;
-        check_credentials(&active.overrides.sources().iter(), facts)
+        check_credentials(&credentials_headers(active.overrides.sources().iter()), facts)
     }
 
     /// Calls `listener` whenever denials begin a ban, so that the ban can be shared with other

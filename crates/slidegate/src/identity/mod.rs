@@ -99,9 +99,21 @@ impl Identity {
     }
 
     fn of_network(network: IpNet) -> Self {
-        match network.prefix_len() == network.max_prefix_len() {
-            true => Self::of(format_args!("ip:{}", network.addr())),
-            false => Self::of(format_args!("ip:{network}")),
+        match network.addr() {
+            _ if network.prefix_len() < network.max_prefix_len() => {
+                Self::of(format_args!("ip:{network}"))
+            }
+            IpAddr::V6(address) => Self::of(format_args!("ip:{address}")),
+            // Nearly every request has one, and `Display` takes seven times as long for it.
+            IpAddr::V4(address) => {
+                let mut text = ArrayString::new();
+                text.push_str("ip");
+                for (octet, before) in address.octets().into_iter().zip([':', '.', '.', '.']) {
+                    text.push(before);
+                    text.push_str(itoa::Buffer::new().format(octet));
+                }
+                Self(text)
+            }
         }
     }
 

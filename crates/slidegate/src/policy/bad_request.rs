@@ -55,10 +55,7 @@ impl Policies {
         self.check_method(facts.method)?;
         self.check_path(facts)?;
         self.check_headers(facts.headers)?;
-        let sources = self.policies.iter().flat_map(|policy| &policy.identity);
-        let lists = self.policies.iter().map(|policy| &policy.exempt);
-        let lists = lists.chain([&self.exempt, &self.blocked]).flat_map(|list| &list.sources);
-        check_credentials(&sources.chain(lists), facts)
+        check_credentials(&self.credentials_headers, facts)
     }
 
     /// The headers besides `X-API-Key` and `Authorization` that identities and plans are read from,
@@ -116,18 +113,30 @@ impl Policies {
     }
 }
 
-/// Checks the credentials that any of these sources reads.
-pub(crate) fn check_credentials<'s>(
-    sources: &(impl Iterator<Item = &'s Source> + Clone),
+/// The headers with credentials that any of these sources reads, each once.
+pub(crate) fn credentials_headers<'s>(
+    sources: impl Iterator<Item = &'s Source>,
+) -> Vec<HeaderName> {
+    let mut headers = Vec::new();
+    for name in sources.filter_map(Source::credentials_header) {
+        if !headers.contains(name) {
+            headers.push(name.clone());
+        }
+    }
+    headers
+}
+
+/// Checks the credentials in these headers.
+pub(crate) fn check_credentials(
+    headers: &[HeaderName],
     facts: &Facts<'_>,
 ) -> Result<(), BadRequest> {
-    for name in [header::AUTHORIZATION, header::PROXY_AUTHORIZATION] {
-        let is_read = |source: &Source| source.credentials_header() == Some(&name);
-        if let Some(value) = facts.header(&name)
-            && sources.clone().any(is_read)
+    for name in headers {
+        if let Some(value) = facts.header(name)
             && let Err(error) = credentials::read(value)
         {
-            return Err(BadRequest::Credentials { name, problem: error.to_string() });
+            let (name, problem) = (name.clone(), error.to_string());
+            return Err(BadRequest::Credentials { name, problem });
         }
     }
     Ok(())

@@ -11,6 +11,7 @@ use http::{HeaderName, header};
 use crate::chosen::ChosenBound;
 use crate::limit::{Name, NameError, Quota, Quotas};
 use crate::policy::api_key::{ApiKey, CheckedKey, UnknownKeys};
+use crate::policy::bad_request::credentials_headers;
 use crate::policy::checked::{CheckedPolicy, Limits};
 use crate::policy::descriptors::Descriptors;
 use crate::policy::path_router::PathRouter;
@@ -154,9 +155,14 @@ impl PoliciesBuilder {
                 router.add(index, policy.paths(), self.path_reading);
             }
         }
+        let sources = policies.iter().flat_map(|policy| &policy.identity);
+        let lists = policies.iter().map(|policy| &policy.exempt);
+        let lists = lists.chain([&self.exempt, &self.blocked]).flat_map(|list| &list.sources);
+        let credentials_headers = credentials_headers(sources.chain(lists));
         Ok(Policies {
             policies,
             router,
+            credentials_headers,
             plans: checker.plans,
             api_keys,
             unknown_keys,

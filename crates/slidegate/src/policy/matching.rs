@@ -39,6 +39,8 @@ pub struct Policies {
     pub(crate) policies: Vec<CheckedPolicy>,
     /// Leads to those of them that are for requests.
     pub(crate) router: PathRouter,
+    /// The headers with credentials that identities are read from.
+    pub(crate) credentials_headers: Vec<HeaderName>,
     pub(crate) plans: BTreeMap<Name, Arc<CheckedPlan>>,
     pub(crate) api_keys: HashMap<Identity, CheckedKey>,
     pub(crate) unknown_keys: UnknownKeys,

@@ -69,14 +69,10 @@ fn a_file_that_lists_everybody_is_a_warning() {
 }
 
 #[test]
-fn a_million_networks_are_loaded_in_seconds() {
+fn a_million_networks_are_listed() {
     let lines = (0..1_000_000_u32).map(|n| format!("{}/32\n", std::net::Ipv4Addr::from(n * 3)));
     let text = lines.collect::<String>();
-    let began = std::time::Instant::now();
     let loaded = load("blocked", text.as_bytes()).0.unwrap();
-    // This is an unoptimized build; `bench policies` measures the time.
-    let took = began.elapsed();
-    assert!(took.as_secs() < 60, "{took:?}");
     let policies = &loaded.config.limiter.policies;
     let blocked = |client: u32| {
         let client = std::net::Ipv4Addr::from(client).into();
