@@ -1,6 +1,7 @@
 //! Every figure that Slidegate claims, side by side with its peers in one run.
 
 mod alloc;
+mod calls;
 mod dashboard;
 mod decide;
 mod exactness;
@@ -9,6 +10,7 @@ mod gateway;
 mod harness;
 mod leases;
 mod memory;
+mod policies;
 mod promises;
 mod redis;
 mod replay;
@@ -37,6 +39,8 @@ enum Bench {
     Redis(redis::Options),
     /// Policies that are decided without waiting for Redis, beside the same ones that wait.
     Async(leases::Options),
+    /// Makes a number of calls to one candidate, for scripts/instructions to count.
+    Calls(calls::Options),
     /// What a middleware adds to a request: Slidegate's layer and tower_governor.
     Tower(tower::Options),
     /// Gateways in front of an upstream: nginx, HAProxy, Envoy, Traefik and Slidegate.
@@ -51,6 +55,8 @@ enum Bench {
     Dashboard(harness::Options),
     /// A log of ten million lines, played through two policies on one core.
     Replay(replay::Options),
+    /// What many policies and long lists of networks add to a decision.
+    Policies,
     /// What the write-ups that Slidegate grew out of promise: latency and memory.
     Promises,
     /// What each fault of Redis costs under load; writes docs/reliability.md.
@@ -64,6 +70,8 @@ fn main() -> anyhow::Result<()> {
         Bench::Memory(options) => memory::run(&options),
         Bench::Redis(options) => redis::run(&options),
         Bench::Async(options) => leases::run(&options),
+        Bench::Calls(options) => calls::run(&options),
+        Bench::Policies => policies::run(),
         Bench::Tower(options) => tower::run(&options),
         Bench::Gateway(options) => gateway::run(&options),
         Bench::Decide(options) => decide::run(&options),

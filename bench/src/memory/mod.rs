@@ -1,7 +1,7 @@
 //! In-memory decisions: Slidegate's limiter and store beside governor, throttlecrab and a map of
 //! timestamp vectors.
 
-mod candidates;
+pub mod candidates;
 mod cell;
 
 use std::io::{IsTerminal, Write};

@@ -13,6 +13,7 @@ use tower::Service as _;
 
 use super::services::{Service, UNITS};
 use crate::alloc;
+use crate::calls::repeat;
 
 /// Whether the clients are within their quota.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -145,6 +146,15 @@ impl Callee {
             ),
         }
     }
+}
+
+/// Calls a service for clients in turn, within their quotas.
+pub fn call_often(service: Service, calls: u32) {
+    assert!(calls <= CLIENTS * ALLOWED_VISITS, "more than the quotas allow");
+    let mut router = service.router();
+    let mut send = |client| assert!(call(&mut router, request(client)));
+    (0..CLIENTS).for_each(&mut send);
+    repeat(calls, send);
 }
 
 /// What a browser sends. Looking for a header among none would cost nothing.

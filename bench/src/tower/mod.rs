@@ -5,8 +5,10 @@ mod services;
 
 use std::fmt;
 
+pub use self::calls::call_often as call;
 use self::calls::{Callee, Round, Traffic};
-use self::services::{Service, UNITS};
+pub use self::services::Service;
+use self::services::UNITS;
 use crate::spread::Spread;
 
 /// How long to measure.

@@ -1,5 +1,7 @@
 //! The answer to a question, as JSON.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 use http::{HeaderMap, Response, StatusCode};
 use serde::{Serialize, Serializer};
@@ -162,11 +164,17 @@ fn standings<S: Serializer>(decision: &Option<Decision>, json: S) -> Result<S::O
 
 fn headers<S: Serializer>(headers: &HeaderMap, json: S) -> Result<S::Ok, S::Error> {
     let lines = headers.iter();
-    json.collect_map(
-        lines.map(|(name, value)| (name.as_str(), String::from_utf8_lossy(value.as_bytes()))),
-    )
+    json.collect_map(lines.map(|(name, value)| (name.as_str(), as_text(value.as_bytes()))))
 }
 
 fn text<S: Serializer>(body: &Option<Bytes>, json: S) -> Result<S::Ok, S::Error> {
-    json.serialize_str(&String::from_utf8_lossy(body.as_deref().unwrap_or_default()))
+    json.serialize_str(&as_text(body.as_deref().unwrap_or_default()))
+}
+
+/// Checking whether it is UTF-8 takes a tenth of looking for what is not.
+fn as_text(bytes: &[u8]) -> Cow<'_, str> {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => Cow::Borrowed(text),
+        Err(_) => String::from_utf8_lossy(bytes),
+    }
 }

@@ -8,12 +8,12 @@ use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use http::uri::Authority;
-use http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header};
 
 use crate::endpoint::problem::Problem;
 use crate::endpoint::token::{RequiredToken, bearer, peer};
 
-const SEC_FETCH_SITE: &str = "sec-fetch-site";
+const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// Lets requests pass that present the token. Where there is none, requests must address this
 /// machine by an IP address or as localhost. That keeps web pages out: with DNS rebinding a page can
@@ -132,7 +132,7 @@ fn host<B>(request: &http::Request<B>) -> Host {
 /// Whether a browser says that the request is another origin's. Programs say nothing of the kind.
 fn is_cross_origin<B>(request: &http::Request<B>) -> bool {
     let value = |name| one(request.headers(), name);
-    match (value(header::ORIGIN.as_str()), value(SEC_FETCH_SITE)) {
+    match (value(&header::ORIGIN), value(&SEC_FETCH_SITE)) {
         (Ok(None), Ok(None)) => false,
         (Ok(None), Ok(Some(site))) => !["same-origin", "none"].contains(&site),
         (Ok(Some(origin)), Ok(_)) => {
@@ -145,7 +145,7 @@ fn is_cross_origin<B>(request: &http::Request<B>) -> bool {
 }
 
 /// The value of a header that is there at most once, as text.
-fn one<'h>(headers: &'h HeaderMap, name: &str) -> Result<Option<&'h str>, ()> {
+fn one<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Result<Option<&'h str>, ()> {
     let mut values = headers.get_all(name).iter();
     match (values.next(), values.next()) {
         (None, _) => Ok(None),
