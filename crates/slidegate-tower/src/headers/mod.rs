@@ -102,6 +102,8 @@ impl Headers {
             }
         }
         let mut values = values.finish();
+        // Once, and not in two steps: a response usually has room for what it has.
+        headers.reserve(values.len());
         for group in groups {
             let mut value = || values.next().expect("every field of the group was written");
             match group {

@@ -57,7 +57,7 @@ impl ValueWriter {
     }
 
     /// The values, in the order in which they were written.
-    pub(super) fn finish(self) -> impl Iterator<Item = HeaderValue> {
+    pub(super) fn finish(self) -> impl ExactSizeIterator<Item = HeaderValue> {
         let (all, mut begin) = (Bytes::from(self.text), 0);
         self.ends.into_iter().map(move |end| {
             let value = all.slice(std::mem::replace(&mut begin, end)..end);

@@ -2,7 +2,8 @@
 
 use compact_str::CompactString;
 
-use crate::limit::{Ledger, Quota, Timestamp};
+use super::Commit;
+use crate::limit::{Ledger, Quota, Standing, Timestamp};
 
 /// The ledgers of one account, one for each window.
 ///
@@ -76,6 +77,26 @@ impl AccountEntry {
             self.push(Ledger::new(quota))
         });
         &mut self.ledgers_mut()[i]
+    }
+
+    /// Spends from one ledger, or tells whether that would be possible, and where it stands.
+    #[inline]
+    pub(super) fn attempt(
+        &mut self,
+        quota: Quota,
+        cost: u32,
+        commit: Commit,
+        now: Timestamp,
+    ) -> (bool, Standing) {
+        let ledger = self.ledger_or_new(quota, now);
+        ledger.expire_in_order(now);
+        if !ledger.admits(quota, cost) {
+            return (false, ledger.standing_for(quota, cost, now));
+        }
+        if commit == Commit::Spend {
+            ledger.spend(quota, cost, now);
+        }
+        (true, ledger.standing(quota, now))
     }
 
     /// Whether the account has nothing left in any window.

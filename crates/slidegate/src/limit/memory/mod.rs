@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use foldhash::fast::RandomState;
 use parking_lot::{Mutex, MutexGuard};
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
 use self::planned::{AccountKey, PlannedCharge, account_key, key_of};
 use self::shard::{KEPT_PART, Shard, Slot};
@@ -245,6 +245,19 @@ impl MemoryStore {
                 drop(shard);
                 return self.attempt_all(slice::from_mut(&mut charge), commit);
             };
+            if let [quota] = charge.quotas
+                && commit == Commit::Spend
+                && !charge.shadow
+                && !charge.counts_denied
+            {
+                let (spent, standing) = account.attempt(*quota, charge.cost, commit, now);
+                return Ok(Receipt {
+                    spent,
+                    at: now,
+                    degraded: false,
+                    standings: smallvec![standing],
+                });
+            }
             let spent = charge.plan(Some(account), now);
             let mut receipt = Receipt { spent, at: now, ..Receipt::default() };
             charge.settle(Some(account), charge.to_commit(commit), now, &mut receipt.standings);
@@ -273,15 +286,7 @@ impl MemoryStore {
             let receipt = receipt.expect("a charge that a shared account stands in for");
             return (receipt.spent, receipt.standings[0]);
         };
-        let ledger = account.ledger_or_new(quota, now);
-        ledger.expire_in_order(now);
-        if !ledger.admits(quota, cost) {
-            return (false, ledger.standing_for(quota, cost, now));
-        }
-        if commit == Commit::Spend {
-            ledger.spend(quota, cost, now);
-        }
-        (true, ledger.standing(quota, now))
+        account.attempt(quota, cost, commit, now)
     }
 
     /// Locks the shard of one account, and reads the clock under the lock.
