@@ -1,6 +1,6 @@
 //! Key templates.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::str::FromStr;
 
 use slidegate::limit::Period;
@@ -65,7 +65,9 @@ impl KeyTemplate {
                 TemplatePart::Account if kind != ADDRESS => key.extend([kind, ":", value]),
                 TemplatePart::Identity | TemplatePart::Account => key.push_str(value),
                 TemplatePart::Policy => key.push_str(policy),
-                TemplatePart::Window => key.push_str(&window_text(quota)),
+                TemplatePart::Window => {
+                    write!(key, "{:#}", Period(quota.window())).expect("a string takes any text");
+                }
             }
         }
         key

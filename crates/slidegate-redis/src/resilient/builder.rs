@@ -12,6 +12,7 @@ use super::denials::DenialCache;
 use super::journal::Journal;
 use super::key_errors::KeyErrors;
 use super::local::LocalLedgers;
+use super::stats::ResilienceCounts;
 use super::{LocalShare, ResilientInner, ResilientStore};
 use crate::store::RedisStore;
 
@@ -79,7 +80,8 @@ impl ResilientStoreBuilder {
             local: LocalLedgers::new(self.capacity, self.share, self.clock.clone()),
             journal: Journal::default(),
             denials: DenialCache::new(),
-            stats: Mutex::default(),
+            counts: ResilienceCounts::default(),
+            server: Mutex::default(),
             key_errors: KeyErrors::new(self.clock.clone()),
             probe: Mutex::default(),
             in_flight: Semaphore::new(self.max_in_flight.min(Semaphore::MAX_PERMITS)),

@@ -31,6 +31,8 @@ use self::key_errors::KeyErrors;
 use self::local::LocalLedgers;
 pub use self::local::{LocalShare, LocalShareError};
 pub use self::stats::{Latency, ResilienceStats};
+use self::stats::{ResilienceCounts, add};
+use crate::checkup::ServerReport;
 use crate::error::{KeyErrorReason, MissingPermission, RedisStoreError};
 use crate::owned::OwnedCharge;
 use crate::script::Mode;
@@ -57,7 +59,9 @@ pub(crate) struct ResilientInner {
     local: LocalLedgers,
     journal: Journal,
     denials: DenialCache,
-    stats: Mutex<ResilienceStats>,
+    counts: ResilienceCounts,
+    /// The report of the last refresh.
+    server: Mutex<ServerReport>,
     key_errors: KeyErrors,
     /// The charge of the next probe.
     probe: Mutex<Option<OwnedCharge>>,
@@ -88,7 +92,8 @@ impl ResilientStore {
             cached: inner.denials.len(),
             unmerged: inner.journal.accounts(),
             key_errors: inner.key_errors.snapshot(),
-            ..inner.stats.lock().clone()
+            server: inner.server.lock().clone(),
+            ..inner.counts.stats()
         }
     }
 
@@ -101,7 +106,7 @@ impl ResilientStore {
     /// stays.
     pub async fn refresh_server_report(&self) -> Result<(), StoreError> {
         let report = self.0.redis.server_report().await?;
-        self.0.count(|stats| stats.server = report);
+        *self.0.server.lock() = report;
         Ok(())
     }
 
@@ -116,7 +121,7 @@ impl ResilientStore {
             return self.fall_back(mode, charges, open);
         }
         let Ok(_permit) = inner.in_flight.try_acquire() else {
-            inner.count(|stats| stats.queue_full += 1);
+            add(&inner.counts.queue_full, 1);
             return self.fall_back(mode, charges, RedisStoreError::QueueFull.into());
         };
         match self.ask(mode, charges).await {
@@ -134,10 +139,7 @@ impl ResilientStore {
         let (sent, generation) = (inner.clock.now(), inner.denials.generation(charges.as_slice()));
         let receipt = inner.redis.decide_within(limit, mode, charges.as_slice()).await?;
         let trip = RoundTrip { sent, back: inner.clock.now(), generation };
-        inner.count(|stats| {
-            stats.answered += 1;
-            stats.latency.record(trip.back.saturating_since(trip.sent));
-        });
+        inner.counts.answered(trip.back.saturating_since(trip.sent));
         inner.breaker.succeeded();
         if mode == Mode::Spend {
             if receipt.spent {
@@ -188,14 +190,14 @@ impl ResilientStore {
             recovery::ensure_running(self);
         }
         if charges.as_slice().iter().any(refuses) {
-            inner.count(|stats| stats.refusals += 1);
+            add(&inner.counts.refusals, 1);
             return Err(error);
         }
-        inner.count(|stats| stats.fallbacks += 1);
+        add(&inner.counts.fallbacks, 1);
         let (receipt, spends) = inner.local.decide(mode, charges)?;
         for charge in spends.as_slice() {
             if !inner.journal.record(charge, receipt.at) {
-                inner.count(|stats| stats.unrecorded += 1);
+                add(&inner.counts.unrecorded, 1);
             }
         }
         if !spends.is_empty() {
@@ -206,14 +208,15 @@ impl ResilientStore {
 
     fn failed(&self, error: &StoreError, charges: &Charges<'_>) {
         let inner = &self.0;
-        inner.count(|stats| match error {
-            StoreError::Deadline(_) => stats.deadlines += 1,
-            _ => stats.errors += 1,
-        });
+        let failures = match error {
+            StoreError::Deadline(_) => &inner.counts.deadlines,
+            _ => &inner.counts.errors,
+        };
+        add(failures, 1);
         if let Some((failure, reason)) = RedisStoreError::about_a_key(error) {
             inner.key_failed(failure, reason, charges.as_slice());
         } else if inner.breaker.failed() {
-            inner.count(|stats| stats.opened += 1);
+            add(&inner.counts.opened, 1);
             if let Some(charge) = charges.as_slice().first() {
                 *inner.probe.lock() = Some(recovery::probe_beside(charge));
             }
@@ -246,10 +249,6 @@ impl ResilientStore {
 }
 
 impl ResilientInner {
-    fn count(&self, change: impl FnOnce(&mut ResilienceStats)) {
-        change(&mut self.stats.lock());
-    }
-
     /// Records a request that Redis cannot count because of one of its keys, and logs a warning.
     fn key_failed(
         &self,
@@ -284,7 +283,7 @@ impl Store for ResilientStore {
     async fn spend(&self, charges: &Charges<'_>) -> Result<Receipt, StoreError> {
         let inner = &self.0;
         if let Some(denied) = inner.denials.find(charges, inner.clock.now()) {
-            inner.count(|stats| stats.cache_hits += 1);
+            add(&inner.counts.cache_hits, 1);
             return Ok(denied);
         }
         self.decide(Mode::Spend, charges).await

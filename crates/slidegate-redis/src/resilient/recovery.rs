@@ -13,6 +13,7 @@ use tokio::time::timeout;
 
 use super::breaker::{BreakerState, probe_wait};
 use super::journal::{JournalPage, ReplaySender};
+use super::stats::add;
 use super::{ResilientInner, ResilientStore};
 use crate::error::RedisStoreError;
 use crate::owned::OwnedCharge;
@@ -167,10 +168,8 @@ impl ResilientInner {
             false => self.redis.merge(page.charge(), &spends, page.number).await,
         };
         if merged.is_ok() && !spends.is_empty() {
-            self.count(|stats| {
-                stats.merges += 1;
-                stats.merged_units += page.units();
-            });
+            add(&self.counts.merges, 1);
+            add(&self.counts.merged_units, page.units());
         }
         self.journal.end_replay(&page, merged.is_ok());
         let _ = outcome.send(Some(merged));

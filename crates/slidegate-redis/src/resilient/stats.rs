@@ -1,5 +1,6 @@
 //! Counters of a resilient store.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::breaker::BreakerState;
@@ -56,6 +57,60 @@ pub struct Latency {
     pub total: Duration,
 }
 
+/// The counters of [`ResilienceStats`], which calls add to without a lock.
+#[derive(Debug, Default)]
+pub(super) struct ResilienceCounts {
+    pub(super) opened: AtomicU64,
+    pub(super) answered: AtomicU64,
+    pub(super) deadlines: AtomicU64,
+    pub(super) errors: AtomicU64,
+    pub(super) fallbacks: AtomicU64,
+    pub(super) refusals: AtomicU64,
+    pub(super) queue_full: AtomicU64,
+    pub(super) cache_hits: AtomicU64,
+    pub(super) merges: AtomicU64,
+    pub(super) merged_units: AtomicU64,
+    pub(super) unrecorded: AtomicU64,
+    latency: [AtomicU64; BUCKETS],
+    latency_ns: AtomicU64,
+}
+
+impl ResilienceCounts {
+    /// Counts a call that Redis answered.
+    pub(super) fn answered(&self, took: Duration) {
+        add(&self.answered, 1);
+        add(&self.latency[bucket(took)], 1);
+        add(&self.latency_ns, u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
+    }
+
+    /// The counters as they are. What is not counted here is left at its default.
+    pub(super) fn stats(&self) -> ResilienceStats {
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        ResilienceStats {
+            opened: get(&self.opened),
+            answered: get(&self.answered),
+            deadlines: get(&self.deadlines),
+            errors: get(&self.errors),
+            fallbacks: get(&self.fallbacks),
+            refusals: get(&self.refusals),
+            queue_full: get(&self.queue_full),
+            cache_hits: get(&self.cache_hits),
+            merges: get(&self.merges),
+            merged_units: get(&self.merged_units),
+            unrecorded: get(&self.unrecorded),
+            latency: Latency {
+                counts: std::array::from_fn(|bucket| get(&self.latency[bucket])),
+                total: Duration::from_nanos(get(&self.latency_ns)),
+            },
+            ..ResilienceStats::default()
+        }
+    }
+}
+
+pub(super) fn add(counter: &AtomicU64, more: u64) {
+    counter.fetch_add(more, Ordering::Relaxed);
+}
+
 const BUCKETS: usize = 16;
 const FIRST_BOUND_US: u64 = 64;
 
@@ -69,14 +124,14 @@ impl Latency {
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
     }
+}
 
-    pub(crate) fn record(&mut self, took: Duration) {
-        let took_us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
-        let over = took_us.saturating_sub(1) / FIRST_BOUND_US;
-        let bucket = (u64::BITS - over.leading_zeros()) as usize;
-        self.counts[bucket.min(BUCKETS - 1)] += 1;
-        self.total = self.total.saturating_add(took);
-    }
+/// The first bucket that is long enough.
+fn bucket(took: Duration) -> usize {
+    let took_us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+    let over = took_us.saturating_sub(1) / FIRST_BOUND_US;
+    let bucket = (u64::BITS - over.leading_zeros()) as usize;
+    bucket.min(BUCKETS - 1)
 }
 
 #[cfg(test)]
@@ -85,10 +140,11 @@ mod tests {
 
     #[test]
     fn a_call_is_counted_in_the_first_bucket_that_is_long_enough() {
-        let mut latency = Latency::default();
+        let counts = ResilienceCounts::default();
         for us in [0, 64, 65, 128, 129, 1_000_000, 1_000_000_000] {
-            latency.record(Duration::from_micros(us));
+            counts.answered(Duration::from_micros(us));
         }
+        let latency = counts.stats().latency;
         assert_eq!(latency.counts[..3], [2, 2, 1]);
         assert_eq!(latency.counts[14], 1, "a second is up to {:?}", Latency::bound(14));
         assert_eq!(latency.counts[15], 1, "and a thousand are beyond all bounds");
