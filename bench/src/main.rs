@@ -17,6 +17,7 @@ mod replay;
 mod resp;
 mod rls;
 mod spread;
+mod tls;
 mod tower;
 
 use clap::{Parser, Subcommand};
@@ -45,6 +46,8 @@ enum Bench {
     Tower(tower::Options),
     /// Gateways in front of an upstream: nginx, HAProxy, Envoy, Traefik and Slidegate.
     Gateway(harness::Options),
+    /// Gateways over TLS 1.3, with HTTP/2 and HTTP/1.1: nginx, Envoy and Slidegate.
+    Tls(harness::Options),
     /// Decisions over HTTP: Slidegate's decision service and throttlecrab-server.
     Decide(harness::Options),
     /// Envoy's rate limit service over gRPC, beside POST /v1/decide.
@@ -74,6 +77,7 @@ fn main() -> anyhow::Result<()> {
         Bench::Policies => policies::run(),
         Bench::Tower(options) => tower::run(&options),
         Bench::Gateway(options) => gateway::run(&options),
+        Bench::Tls(options) => tls::run(&options),
         Bench::Decide(options) => decide::run(&options),
         Bench::Rls(options) => rls::run(&options),
         Bench::Resp(options) => resp::run(&options),

@@ -89,6 +89,8 @@ pub struct Env<'a> {
     slidegate: PathBuf,
     redis: RedisServer,
     upstream_port: u16,
+    /// The files of a certificate and its key. With them, the gateways speak TLS.
+    certificate: Option<[String; 2]>,
 }
 
 impl<'a> Env<'a> {
@@ -101,7 +103,12 @@ impl<'a> Env<'a> {
         let slidegate = slidegate()?;
         let redis = RedisServer::start();
         Core::Rest.take(redis.pid())?;
-        Ok(Self { directory, slidegate, redis, upstream_port })
+        Ok(Self { directory, slidegate, redis, upstream_port, certificate: None })
+    }
+
+    /// The same over TLS 1.3, with HTTP/2 and HTTP/1.1.
+    pub fn with_certificate(self, files: [String; 2]) -> Self {
+        Self { certificate: Some(files), ..self }
     }
 
     /// The upstream itself, which has to run as long as the gateways do.
@@ -148,6 +155,10 @@ impl<'a> Env<'a> {
         // The same in everybody's words. Without a burst, nginx has no two requests of a client
         // in the same millisecond.
         let (units, limit_req) = match traffic {
+            // h2load is one client.
+            Traffic::Allowed if self.certificate.is_some() => {
+                (100_000_000, ("1000000r/s", " burst=1000000 nodelay"))
+            }
             Traffic::Allowed => (600_000, ("10000r/s", " burst=10000 nodelay")),
             Traffic::Refused => (1, ("1r/m", "")),
         };
@@ -155,7 +166,18 @@ impl<'a> Env<'a> {
             Gateway::MemoryTerse => include_str!("slidegate-terse.toml"),
             _ => "",
         };
+        let tls = self.certificate.as_ref().map_or_else(String::new, |[certificate, key]| {
+            let template = match gateway {
+                Gateway::Nginx => include_str!("nginx-tls.conf"),
+                Gateway::Envoy => include_str!("envoy-tls.yaml"),
+                _ => include_str!("slidegate-tls.toml"),
+            };
+            fill(template, &[("CERTIFICATE", certificate.clone()), ("KEY", key.clone())])
+        });
+        let ssl = if tls.is_empty() { "" } else { " ssl http2" };
         Ok(vec![
+            ("TLS", tls),
+            ("SSL", ssl.to_owned()),
             ("PORT", port.to_string()),
             ("UPSTREAM", self.upstream_port.to_string()),
             ("ADMIN", free_port()?.to_string()),

@@ -4,7 +4,7 @@ mod bulk;
 mod chunks;
 mod gateways;
 
-use self::gateways::{Env, Gateway};
+pub use self::gateways::{Env, Gateway};
 use crate::harness::{self, Directory, Pair, Runner, Table, Traffic};
 
 /// Measures, and prints the table and the result.
