@@ -254,6 +254,7 @@ fn every_shape_has_status_retry_after_and_no_store_for_every_reason() {
         (down(), 503, "1"),
         (too_costly(), 429, ""),
         (blocked(), 403, ""),
+        (suspended(), 403, "600"),
     ];
     for shape in ["problem", "error", "plan", "code", "text", "bare"] {
         let parsed: Shape = shape.parse().unwrap();
@@ -264,6 +265,11 @@ fn every_shape_has_status_retry_after_and_no_store_for_every_reason() {
             assert_eq!(field(response.headers(), "retry-after"), *retry_after, "{shape}");
             assert_eq!(field(response.headers(), "cache-control"), "no-store", "{shape}");
             assert!(!response.body().is_empty());
+            // Constant text is copied into bodies without escapes, so it must need none.
+            if field(response.headers(), "content-type").contains("json") {
+                let json: serde_json::Value = serde_json::from_slice(response.body()).unwrap();
+                assert_eq!(json.to_string().len(), response.body().len(), "{json}");
+            }
         }
     }
     let error = "html".parse::<Shape>().unwrap_err().to_string();

@@ -168,6 +168,39 @@ fn known_traffic_is_counted_as_it_was() {
 }
 
 #[test]
+fn metrics_are_the_sum_of_all_workers_also_after_a_reload() {
+    let mut fixture = Fixture::new(three_policies());
+    let first = fixture.observer.clone();
+    drop(fixture.ask("/login", 1));
+    fixture.observer = first.for_worker();
+    (0..2).for_each(|_| drop(fixture.ask("/login", 1)));
+    fixture.gate.replace_policies(three_policies());
+    fixture.observer.reloaded(&[], Vec::new());
+    fixture.observer = first.for_worker();
+    drop(fixture.ask("/login", 1));
+    for observer in [&first, &fixture.observer] {
+        let read = Read::of(observer);
+        let verdicts = ["allow", "deny"].map(|verdict| {
+            read.value("slidegate_requests", &[("listener", "gateway"), ("verdict", verdict)])
+        });
+        assert_eq!(verdicts, [Some(2.0), Some(2.0)]);
+        let decisions = ["allow", "deny"].map(|verdict| {
+            let labels = [("policy", "login"), ("verdict", verdict)];
+            read.value("slidegate_policy_decisions", &labels)
+        });
+        assert_eq!(decisions, [Some(2.0), Some(2.0)]);
+        let of = |family: &str| read.value(family, &[("policy", "login")]);
+        assert_eq!((of("rate_limit_exceeded"), of("rate_limit_remaining")), (Some(2.0), Some(0.0)));
+        let seconds = |family| read.value(family, &[("listener", "gateway")]);
+        assert_eq!(seconds("slidegate_decision_seconds"), Some(4.0));
+        let totals = observer.request_totals();
+        assert_eq!((totals.allowed, totals.refused), (2, 2));
+        let p99 = observer.decision_times().quantile(0.99).unwrap();
+        assert!(p99 >= Duration::from_millis(1) && p99 <= Duration::from_micros(1100), "{p99:?}");
+    }
+}
+
+#[test]
 fn names_are_as_promised_and_everything_says_what_it_is() {
     let fixture = Fixture::new(three_policies());
     drop(fixture.ask("/login", 1));
