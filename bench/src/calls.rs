@@ -55,7 +55,7 @@ fn address(client: u32) -> Ipv4Addr {
     Ipv4Addr::from(0x0a00_0000 + client)
 }
 
-/// Calls for clients in turn, each of whom has called before. Callgrind collects what happens in here,
+/// Calls for clients in turn, all of which have called before. Callgrind collects what happens in here,
 /// by the function's name, and not how a limiter starts.
 #[inline(never)]
 pub fn repeat(calls: u32, mut call: impl FnMut(u32)) {

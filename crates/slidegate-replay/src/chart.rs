@@ -4,7 +4,7 @@ use maud::{Markup, PreEscaped, html};
 
 /// A chart under construction: a plot with a scale on the left and labels below.
 ///
-/// It has no colours of its own. The style sheet around it styles `text`, and the classes `line` and
+/// It sets no colours. The style sheet around it styles `text`, and the classes `line` and
 /// `faint` besides those of the bars.
 ///
 /// ```

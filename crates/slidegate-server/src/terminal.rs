@@ -11,7 +11,7 @@ use anyhow::Context;
 
 /// Of headings.
 pub(crate) const STRONG: Style = Style::new().bold();
-/// Of what is there for orientation.
+/// Of secondary text.
 pub(crate) const FAINT: Style = Style::new().dimmed();
 /// Of what is as it should be.
 pub(crate) const GOOD: Style = AnsiColor::Green.on_default();

@@ -225,13 +225,19 @@ pin_project! {
         #[pin]
         body: B,
         in_flight: InFlight,
+        is_hidden: bool,
     }
 }
 
 impl<B> TrackedBody<B> {
     pub(super) fn new(body: B, mut in_flight: InFlight) -> Self {
         in_flight.set_ahead(true);
-        Self { body, in_flight }
+        Self { body, in_flight, is_hidden: false }
+    }
+
+    /// The same body of a response that must not carry it. Its length is still announced.
+    pub(super) fn hidden(self) -> Self {
+        Self { is_hidden: true, ..self }
     }
 }
 
@@ -244,6 +250,9 @@ impl<B: Body> Body for TrackedBody<B> {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
         let this = self.project();
+        if *this.is_hidden {
+            return Poll::Ready(None);
+        }
         let frame = this.body.poll_frame(cx);
         this.in_flight.set_ahead(false);
         this.in_flight.set_ahead(frame.is_ready());
@@ -251,7 +260,7 @@ impl<B: Body> Body for TrackedBody<B> {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.is_hidden || self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {

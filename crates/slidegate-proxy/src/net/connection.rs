@@ -8,7 +8,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
 
-use ::http::{HeaderValue, Request, Response, StatusCode, Version, header};
+use ::http::{HeaderValue, Method, Request, Response, StatusCode, Version, header};
 use bytes::BytesMut;
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
@@ -259,10 +259,11 @@ impl<H: Handler> ConnectionServer<H> {
                 if timeout.poll(cx).is_pending() {
                     return Poll::Pending;
                 }
-                match deadline.end {
-                    End::Cut => return Poll::Ready(true),
-                    End::Finish if lifecycle.finish() => connection.as_mut().finish(),
-                    End::Finish => {}
+                if deadline.end == End::Cut {
+                    return Poll::Ready(true);
+                }
+                if lifecycle.finish() {
+                    connection.as_mut().finish();
                 }
             }
         })
@@ -302,6 +303,8 @@ async fn respond<H: Handler>(
 ) -> Result<Response<TrackedBody<H::Body>>, Infallible> {
     let body = request.body().upload().filter(|_| request.version() <= Version::HTTP_11);
     let awaits_continue = request.headers().contains_key(header::EXPECT);
+    // In HTTP/1.1, hyper leaves the body out itself.
+    let is_hidden = *request.method() == Method::HEAD && request.version() == Version::HTTP_2;
     let mut response = handler.answer(accepted, request).await;
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
         in_flight.activity().set_opaque();
@@ -311,7 +314,10 @@ async fn respond<H: Handler>(
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
         in_flight.activity().leave_body_unread();
     }
-    Ok(response.map(|body| TrackedBody::new(body, in_flight)))
+    Ok(response.map(|body| {
+        let body = TrackedBody::new(body, in_flight);
+        if is_hidden { body.hidden() } else { body }
+    }))
 }
 
 async fn in_time<T>(deadline: Instant, work: impl Future<Output = io::Result<T>>) -> io::Result<T> {

@@ -125,7 +125,7 @@ mod tests {
     const HEAD_S: u64 = 10;
     const IDLE_S: u64 = 60;
 
-    /// A connection without a socket: what happens to it is told to its activity.
+    /// A connection without a socket: the test reports events to its activity.
     struct Connection {
         activity: Arc<Activity>,
         lifecycle: Lifecycle,

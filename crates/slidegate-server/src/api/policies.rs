@@ -22,12 +22,12 @@ pub(crate) struct PolicyView {
     pub(crate) methods: Vec<String>,
     /// Empty for all.
     pub(crate) paths: Vec<String>,
-    /// The descriptors that it is for; then it is for no requests.
+    /// The descriptors that it counts; then it counts no requests.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) descriptors: Option<String>,
     /// Whose requests are counted together: the first of these that a request has.
     pub(crate) identity: Vec<String>,
-    /// Empty if it goes by plans, or if charges bring them.
+    /// Empty if the policy uses plans, or if callers supply the quotas.
     pub(crate) quotas: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) plans: Option<PlanChoice>,
@@ -105,7 +105,7 @@ pub(crate) struct ExplainView<D> {
     /// Set if the operator blocks the request, whatever the policies say.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) blocked: Option<String>,
-    /// Set if no policy is for the request.
+    /// Set if no policy counts the request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) exempt: Option<String>,
     /// Each policy, in order; none if the request is malformed.

@@ -363,7 +363,10 @@ impl<'t> Value<'t> {
         let contents = self.contents(path, max_bytes)?;
         let fingerprint = file::fingerprint(&contents.bytes);
         let file = DataFile { path: path.to_owned(), max_bytes, fingerprint };
-        self.reader.watched.borrow_mut().push(file);
+        let mut watched = self.reader.watched.borrow_mut();
+        if watched.iter().all(|other| other.path != file.path) {
+            watched.push(file);
+        }
         Some(contents)
     }
 

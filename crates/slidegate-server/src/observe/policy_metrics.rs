@@ -278,9 +278,12 @@ fn verdicts<'p>(
         ([("policy", policy), ("plan", plan), ("verdict", verdict)], counter.get())
     });
     let mut sums: Vec<_> = with_labels.collect();
-    for other in others {
-        for (sum, (_, _, counter)) in sums.iter_mut().zip(other.verdicts()) {
-            sum.1 += counter.get();
+    for (plan, verdict, counter) in others.iter().flat_map(|other| other.verdicts()) {
+        let labels = [("policy", policy), ("plan", plan), ("verdict", verdict)];
+        // During a reload, one worker may have a plan that another does not have yet.
+        match sums.iter_mut().find(|(other, _)| *other == labels) {
+            Some((_, sum)) => *sum += counter.get(),
+            None => sums.push((labels, counter.get())),
         }
     }
     sums

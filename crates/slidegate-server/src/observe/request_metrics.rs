@@ -125,8 +125,8 @@ impl RequestMetrics {
             workers: &'w [&RequestMetrics],
         ) -> impl Iterator<Item = ((&'static str, &'static str), Vec<&'w ListenerMetrics>)>
         {
-            let names = RequestMetrics::default().listeners().map(|(name, _)| name);
-            names.into_iter().enumerate().map(|(index, name)| {
+            let names = workers.first().map(|worker| worker.listeners().map(|(name, _)| name));
+            names.into_iter().flatten().enumerate().map(|(index, name)| {
                 let of_workers = workers.iter().map(|worker| worker.listeners()[index].1);
                 (("listener", name), of_workers.collect())
             })

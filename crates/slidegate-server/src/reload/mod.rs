@@ -68,7 +68,10 @@ impl Changes {
         let mut before = std::mem::take(&mut self.data_files);
         let watched = files.iter().map(|DataFile { path, max_bytes, fingerprint }| {
             match before.iter().position(|watched| watched.path == *path) {
-                Some(same) => before.swap_remove(same),
+                Some(same) => {
+                    let contents = Some(*fingerprint);
+                    WatchedFile { contents, ..before.swap_remove(same) }
+                }
                 None => WatchedFile::new(path.clone(), *max_bytes, Some(*fingerprint)),
             }
         });

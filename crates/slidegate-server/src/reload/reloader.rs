@@ -53,8 +53,8 @@ impl Reloader {
 
     fn load_text(&self, name: &str, text: String) -> Result<Loaded, ConfigErrors> {
         let folder = self.sources.path().and_then(|path| path.parent().map(Path::to_owned));
-        let base = Path::new(name).file_name().unwrap_or_default();
-        let path: PathBuf = folder.unwrap_or_default().join(base);
+        // A name that no file can have, so that no other file is taken for the text.
+        let path: PathBuf = folder.unwrap_or_default().join("\0");
         let (given, sources) = (Path::new(name), self.sources.with_text(&path, text)?);
         if self.config.admin.token.is_some() {
             let loaded = config::load(&sources);

@@ -47,7 +47,7 @@ pub(crate) struct Server {
     pub(crate) config: Arc<ServerConfig>,
     /// Whether policies are in force, or the operator has switched all of them off.
     pub(crate) enforced: bool,
-    /// The file that the API keys in force were read from.
+    /// The files that the keys and networks in force were read from.
     data_files: Vec<DataFile>,
     pub(crate) reloader: Arc<Reloader>,
     /// Reads accounts for the log of the last reload.

@@ -72,6 +72,21 @@ fn many_requests_share_a_connection_and_each_counts() {
 }
 
 #[test]
+fn a_response_to_head_has_no_body() {
+    let upstream = Upstream::simple();
+    let gateway = configure(&upstream).policy("api", "1/min", "").start();
+    let client = Http2Client::connect(gateway.listener());
+    for status in [200, 429, 429] {
+        let request = Request::head("http://a/").body(frames([])).unwrap();
+        // A body would be an error of the protocol.
+        let response = client.send(request).unwrap();
+        assert_eq!(response.status, status);
+        assert!(response.body.is_empty());
+        assert_eq!(response.headers.contains_key("content-length"), status == 429);
+    }
+}
+
+#[test]
 fn what_http_2_forbids_is_refused() {
     let upstream = Upstream::simple();
     let gateway = unlimited(&upstream);

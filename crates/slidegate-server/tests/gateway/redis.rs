@@ -9,14 +9,55 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use slidegate_testbed::{
-    Certificates, Directory, FaultyNetwork, Gateway, GatewayOptions, RedisSentinels, RedisServer,
-    Reply, Upstream, ledger_keys, wait_until,
+    Certificates, CommandCounts, Directory, FaultyNetwork, Gateway, GatewayOptions, RedisSentinels,
+    RedisServer, Reply, Upstream, ledger_keys, wait_until,
 };
 
 use crate::{configure, options};
 
 fn on_redis(setup: GatewayOptions, url: &str) -> GatewayOptions {
     setup.tables(&format!("[store]\nkind = \"redis\"\nurl = {url:?}\ndeadline = \"2s\""))
+}
+
+/// The verdicts of a list of questions about one user each.
+fn decide_list(gateway: &Gateway, users: &[&str]) -> Vec<String> {
+    let questions: Vec<Value> =
+        users.iter().map(|user| json!({"user": user, "client": "203.0.113.7"})).collect();
+    let answers = gateway.post("/v1/decide", &Value::from(questions).to_string());
+    let answers: Vec<Value> = serde_json::from_str(&answers.text()).unwrap();
+    let answers = answers.iter();
+    answers.map(|answer| answer["verdict"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn a_list_of_questions_shares_calls_and_is_decided_in_order() {
+    let (redis, upstream) = (RedisServer::start(), Upstream::simple());
+    let decisions = "[decisions]\nlisten = \"127.0.0.1:0\"";
+    let setup = on_redis(configure(&upstream), &redis.url()).tables(decisions);
+    let gateway =
+        setup.policy("api", "20/min", "identity = \"user\"\nanonymous = \"skip\"").start();
+    assert_eq!(decide_list(&gateway, &["42"; 5]), ["allow"; 5]);
+    let before = CommandCounts::of([&redis]);
+    let verdicts = decide_list(&gateway, &["42"; 60]);
+    let calls = CommandCounts::of([&redis]).since(&before).calls("evalsha");
+    assert!(calls < 30, "{calls} calls for 60 questions");
+    assert!(verdicts[..15].iter().all(|verdict| verdict == "allow"), "{verdicts:?}");
+    assert!(verdicts[15..].iter().all(|verdict| verdict == "deny"), "{verdicts:?}");
+}
+
+/// What a local policy has spent on a request that Redis denies is refunded, and the next question
+/// has it: so with such a policy, questions wait for each other.
+#[test]
+fn a_list_of_questions_under_a_local_policy_is_decided_one_by_one() {
+    let (redis, upstream) = (RedisServer::start(), Upstream::simple());
+    let decisions = "[decisions]\nlisten = \"127.0.0.1:0\"";
+    let gateway = on_redis(configure(&upstream), &redis.url())
+        .tables(decisions)
+        .policy("flood", "2/min", "scope = \"local\"")
+        .policy("api", "1/min", "identity = \"user\"\nanonymous = \"skip\"")
+        .start();
+    let verdicts = decide_list(&gateway, &["a", "a", "a", "b", "c"]);
+    assert_eq!(verdicts, ["allow", "deny", "deny", "allow", "deny"]);
 }
 
 #[test]

@@ -308,6 +308,19 @@ fn without_a_token_a_plan_reveals_nothing_of_other_files() {
         let (status, answer) = plan(&(before(&in_force) + &key));
         assert!(status == 400 && answer.contains("the file is not read"), "{answer}");
     }
+    // Nor of what is in a file that may be read, whatever the text is called and wherever its lines
+    // are taken for others.
+    let named = |name: &str, text: &str| {
+        let body = json!({ "config": text, "name": name }).to_string();
+        let (status, answer) = operator.ask("POST", "/v1/plan", &body);
+        (status, answer.to_string())
+    };
+    let networks = format!("{}[blocked]\nnetworks_file = {in_force:?}\n", before(&in_force));
+    for name in ["keys.csv", in_force.to_str().unwrap(), "new.toml"] {
+        let (status, answer) = named(name, &networks);
+        assert!(status == 400 && answer.contains("what is in it does not fit"), "{answer}");
+        assert!(!answer.contains("hunter"), "{answer}");
+    }
     // Nor of what is in a file that may be read.
     fs::write(&in_force, "key,plan\nhunter2,hunter3\n").unwrap();
     let (status, answer) = plan(&before(&in_force));

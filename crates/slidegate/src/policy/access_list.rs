@@ -76,7 +76,8 @@ impl AccessList {
         self
     }
 
-    /// Whether every IPv4 address, or every IPv6 address, is on the list.
+    /// Whether the list has a network of every IPv4 address, or of every IPv6 address: `0.0.0.0/0` or
+    /// `::/0`.
     pub fn has_every_address(&self) -> bool {
         let every = [Ipv4Net::default().into(), Ipv6Net::default().into()];
         every.iter().any(|network| self.networks.contains(network))

@@ -90,8 +90,8 @@ pub struct BanStats {
 /// The accounts of a gate that are banned, or have denials that count towards a ban. They are
 /// separate from the accounts of a store: a lookup spends no quota.
 ///
-/// It has room for a fixed number. Those whose ban and denials are over make way; when all are
-/// live, the denials of a newcomer are not counted, so a full table bans no account by mistake.
+/// It has room for a fixed number. Those whose ban and denials are over make way; when all in a
+/// newcomer's shard are live, its denials are not counted, so a full table bans no account by mistake.
 pub(crate) struct Bans {
     /// By the account's hash, as the shards of a memory store.
     shards: Box<[Mutex<BanTable>]>,

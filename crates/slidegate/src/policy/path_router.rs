@@ -7,24 +7,11 @@ use crate::policy::path_pattern::Pattern;
 use crate::policy::path_reading::{PathReading, PathReadings};
 
 /// From a path to the policies whose patterns match it.
-///
-/// A router finds one pattern for a path, and several may match. So patterns that could match the
-/// same path are in different routers, and all routers are asked: nearly always one or two, because
-/// most patterns of a configuration exclude each other.
 #[derive(Debug, Default)]
 pub(crate) struct PathRouter {
-    routers: Vec<PatternRouter>,
+    patterns: PatternSet<PolicyIndexes>,
     /// Policies for any path.
     pathless: PolicyIndexes,
-}
-
-/// Patterns of which at most one matches a path.
-#[derive(Debug, Default)]
-struct PatternRouter {
-    /// Leads to a place in `policies`.
-    router: Router<usize>,
-    policies: Vec<PolicyIndexes>,
-    patterns: Vec<Segments>,
 }
 
 /// Places in the list of policies.
@@ -39,13 +26,8 @@ impl PathRouter {
         }
         for written in patterns {
             // A pattern with a mistake is reported elsewhere, and matches nothing.
-            let Ok(pattern) = Pattern::parse(written, reading) else { continue };
-            let segments = Segments::new(&pattern.normal);
-            let is_added = self.routers.iter_mut().any(|router| router.add(index, &segments));
-            if !is_added {
-                let mut router = PatternRouter::default();
-                router.add(index, &segments);
-                self.routers.push(router);
+            if let Ok(pattern) = Pattern::parse(written, reading) {
+                self.patterns.entry(&pattern.normal).push(index);
             }
         }
     }
@@ -53,37 +35,94 @@ impl PathRouter {
     /// The policies that match any reading of a path, in order.
     pub(crate) fn find(&self, path: &PathReadings<'_>) -> PolicyIndexes {
         let mut found = self.pathless.clone();
-        for router in &self.routers {
-            for path in path.iter() {
-                if let Ok(matched) = router.router.at(path) {
-                    found.extend_from_slice(&router.policies[*matched.value]);
-                }
-            }
+        if self.patterns.is_empty() {
+            return found;
         }
-        if !self.routers.is_empty() {
-            found.sort_unstable();
-            found.dedup();
+        for policies in path.iter().flat_map(|path| self.patterns.matches(path)) {
+            found.extend_from_slice(policies);
         }
+        found.sort_unstable();
+        found.dedup();
         found
     }
 }
 
-impl PatternRouter {
-    /// Adds a policy. Returns false if another pattern could match the same path.
-    fn add(&mut self, index: u32, segments: &Segments) -> bool {
-        if let Some(same) = self.patterns.iter().position(|other| other == segments) {
-            self.policies[same].push(index);
+/// A value for each of a set of patterns.
+///
+/// A router finds one pattern for a path, and several may match. So patterns that could match the
+/// same path are in different routers, and all routers are asked: nearly always one or two, because
+/// most patterns of a configuration exclude each other.
+#[derive(Debug, Clone)]
+pub(crate) struct PatternSet<T>(Vec<PatternRouter<T>>);
+
+/// Patterns of which at most one matches a path.
+#[derive(Debug, Clone)]
+struct PatternRouter<T> {
+    /// Leads to a place in `values`.
+    router: Router<usize>,
+    values: Vec<T>,
+    patterns: Vec<Segments>,
+}
+
+impl<T> Default for PatternSet<T> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<T: Default> PatternSet<T> {
+    /// The value of a pattern, which must be a good one. It is added if need be.
+    pub(crate) fn entry(&mut self, pattern: &str) -> &mut T {
+        let segments = Segments::new(pattern);
+        let index = self.0.iter_mut().position(|router| router.add(&segments));
+        let index = index.unwrap_or_else(|| {
+            self.0.push(PatternRouter::default());
+            let is_added = self.0.last_mut().is_some_and(|router| router.add(&segments));
+            assert!(is_added, "an empty router takes any good pattern: {pattern}");
+            self.0.len() - 1
+        });
+        let PatternRouter { patterns, values, .. } = &mut self.0[index];
+        let place = patterns.iter().position(|other| *other == segments).expect("just added");
+        &mut values[place]
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether a pattern matches a path.
+    pub(crate) fn has(&self, path: &str) -> bool {
+        self.matches(path).next().is_some()
+    }
+
+    /// The values of all patterns that match a path.
+    pub(crate) fn matches(&self, path: &str) -> impl Iterator<Item = &T> {
+        self.0.iter().filter_map(move |PatternRouter { router, values, .. }| {
+            router.at(path).ok().map(|matched| &values[*matched.value])
+        })
+    }
+}
+
+impl<T> Default for PatternRouter<T> {
+    fn default() -> Self {
+        Self { router: Router::new(), values: Vec::new(), patterns: Vec::new() }
+    }
+}
+
+impl<T: Default> PatternRouter<T> {
+    /// Adds a pattern, unless it is there. Returns false if another pattern could match the same path.
+    fn add(&mut self, segments: &Segments) -> bool {
+        if self.patterns.contains(segments) {
             return true;
         }
-        if self.patterns.iter().any(|other| other.may_meet(segments)) {
-            return false;
-        }
         // What the router takes for a conflict goes to another one.
-        if self.router.insert(segments.pattern(), self.policies.len()).is_err() {
+        if self.patterns.iter().any(|other| other.may_meet(segments))
+            || self.router.insert(segments.pattern(), self.values.len()).is_err()
+        {
             return false;
         }
         self.patterns.push(segments.clone());
-        self.policies.push(PolicyIndexes::from_slice(&[index]));
+        self.values.push(T::default());
         true
     }
 }
@@ -96,8 +135,11 @@ struct Segments(Vec<Segment>);
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Segment {
     Literal(String),
-    /// With a parameter in it: it may be equal to any other.
+    /// Any text.
     Parameter(String),
+    /// A parameter with text before or after it. Where several of them are at one place, a router
+    /// tries the longest text only.
+    Mixed(String),
     /// The rest of the path.
     Rest(String),
 }
@@ -115,24 +157,33 @@ impl Segments {
             parameters += 1;
             let star = if name.starts_with('*') { "*" } else { "" };
             let text = format!("{before}{{{star}p{parameters}}}{after}");
-            if star.is_empty() { Segment::Parameter(text) } else { Segment::Rest(text) }
+            match star {
+                "*" => Segment::Rest(text),
+                _ if before.is_empty() && after.is_empty() => Segment::Parameter(text),
+                _ => Segment::Mixed(text),
+            }
         });
         Self(segments.collect())
     }
 
     fn pattern(&self) -> String {
         let text = |segment: &Segment| match segment {
-            Segment::Literal(text) | Segment::Parameter(text) | Segment::Rest(text) => text.clone(),
+            Segment::Literal(text)
+            | Segment::Parameter(text)
+            | Segment::Mixed(text)
+            | Segment::Rest(text) => text.clone(),
         };
         self.0.iter().map(text).collect::<Vec<_>>().join("/")
     }
 
-    /// Whether a path could match both patterns. In doubt it says so.
+    /// Whether a path could match both patterns, or a router could miss one of them because of the
+    /// other. In doubt it says so.
     fn may_meet(&self, other: &Self) -> bool {
+        use Segment::{Mixed, Rest};
         let (mut ours, mut theirs) = (self.0.iter(), other.0.iter());
         loop {
             match (ours.next(), theirs.next()) {
-                (Some(Segment::Rest(_)), _) | (_, Some(Segment::Rest(_))) | (None, None) => {
+                (Some(Rest(_) | Mixed(_)), _) | (_, Some(Rest(_) | Mixed(_))) | (None, None) => {
                     return true;
                 }
                 (Some(Segment::Literal(ours)), Some(Segment::Literal(theirs)))
@@ -167,13 +218,32 @@ mod tests {
     fn patterns_that_exclude_each_other_share_a_router() {
         let literal = (0..1000).map(|nth| vec![format!("/api/v1/things-{nth}/{{id}}")]);
         let mut patterns: Vec<Vec<String>> = literal.collect();
-        assert_eq!(router(&patterns, PathReading::default()).routers.len(), 1);
+        assert_eq!(router(&patterns, PathReading::default()).patterns.0.len(), 1);
         patterns.push(vec!["/api/{*rest}".to_owned()]);
         patterns.push(vec!["/api/{version}/things-7/{name}".to_owned()]);
         let router = router(&patterns, PathReading::default());
-        assert_eq!(router.routers.len(), 3);
+        assert_eq!(router.patterns.0.len(), 3);
         let readings = PathReading::default().readings_of("/api/v1/things-7/9");
         assert_eq!(&router.find(&readings)[..], [7, 1000, 1001]);
+    }
+
+    /// A router that has `{name}.json/` and `{name}/` looks for the first only in `x.json/…`.
+    #[test]
+    fn texts_around_a_parameter_hide_no_other_pattern() {
+        let patterns = ["/files/{name}.json/meta", "/files/{name}/download", "/files/{id}-x/y"];
+        let patterns = patterns.map(str::to_owned);
+        let reading = PathReading::default();
+        let apart = router(&patterns.each_ref().map(|pattern| vec![pattern.clone()]), reading);
+        let mut together = Paths::default();
+        together.patterns = patterns.to_vec();
+        assert!(together.compile(reading).is_empty());
+        for (path, index) in
+            [("/files/a.json/download", 1), ("/files/a.json/meta", 0), ("/files/a-x/download", 1)]
+        {
+            let readings = reading.readings_of(path);
+            assert_eq!(&apart.find(&readings)[..], [index], "{path}");
+            assert!(together.contain_any(&readings), "{path}");
+        }
     }
 
     fn segment() -> impl Strategy<Value = &'static str> {
@@ -184,6 +254,8 @@ mod tests {
             Just("{x}"),
             Just("{y}"),
             Just("a-{x}"),
+            Just("{x}-a"),
+            Just("{x}.b"),
             Just("")
         ]
     }
@@ -202,6 +274,9 @@ mod tests {
             Just("A"),
             Just("c"),
             Just("a-b"),
+            Just("b-a"),
+            Just("a-a"),
+            Just("a.b"),
             Just("%61"),
             Just(".."),
             Just("")

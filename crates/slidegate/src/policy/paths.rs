@@ -7,6 +7,7 @@ use percent_encoding::percent_decode;
 
 use crate::policy::path_pattern::{Pattern, insert};
 use crate::policy::path_reading::{PathReading, PathReadings};
+use crate::policy::path_router::PatternSet;
 
 /// A set of path patterns such as `/users/{id}` and `/static/{*rest}`.
 #[derive(Debug, Clone, Default)]
@@ -14,9 +15,9 @@ pub(crate) struct Paths {
     /// As they were written.
     pub(crate) patterns: Vec<String>,
     /// In the normal form of [`PathReading`].
-    normal: Router<()>,
+    normal: PatternSet<()>,
     /// With their own letter case and slashes at the end, for exemptions.
-    exact: Router<()>,
+    exact: PatternSet<()>,
 }
 
 impl PartialEq for Paths {
@@ -33,15 +34,22 @@ impl Paths {
     /// Brings all patterns to the form in which they are matched, and tells what is wrong with which
     /// of them.
     pub(crate) fn compile(&mut self, reading: PathReading) -> Vec<(String, String)> {
-        (self.normal, self.exact) = (Router::new(), Router::new());
+        (self.normal, self.exact) = (PatternSet::default(), PatternSet::default());
+        // Patterns that one router does not take together are a mistake.
+        let (mut normal, mut exact) = (Router::new(), Router::new());
         let mut problems = Vec::new();
         for written in &self.patterns {
             let inserted = Pattern::parse(written, reading).and_then(|pattern| {
-                insert(&mut self.exact, &pattern.exact)?;
-                insert(&mut self.normal, &pattern.normal)
+                insert(&mut exact, &pattern.exact)?;
+                insert(&mut normal, &pattern.normal)?;
+                Ok(pattern)
             });
-            if let Err(problem) = inserted {
-                problems.push((written.clone(), problem));
+            match inserted {
+                Ok(pattern) => {
+                    self.exact.entry(&pattern.exact);
+                    self.normal.entry(&pattern.normal);
+                }
+                Err(problem) => problems.push((written.clone(), problem)),
             }
         }
         problems
@@ -49,7 +57,7 @@ impl Paths {
 
     /// Whether any reading of a path is in the set.
     pub(crate) fn contain_any(&self, path: &PathReadings<'_>) -> bool {
-        path.iter().any(|path| self.normal.at(path).is_ok())
+        path.iter().any(|path| self.normal.has(path))
     }
 
     /// Whether every reading of a path is in the set, and it was sent as the pattern is written.
@@ -59,8 +67,8 @@ impl Paths {
             Some(bare) if !bare.is_empty() => bare.len(),
             _ => path.len(),
         };
-        self.exact.at(path.sent).is_ok()
-            && path.iter().all(|path| self.normal.at(&path[..bare(path)]).is_ok())
+        self.exact.has(path.sent)
+            && path.iter().all(|path| self.normal.has(&path[..bare(path)]))
             && path.is_complete
             && has_one_meaning(path.sent)
     }

@@ -47,11 +47,11 @@ fn networks_of_a_file_are_listed() {
 #[test]
 fn bad_lines_are_reported_where_they_are() {
     let bad = problem(b"10.0.0.0/8\nexample.com\n10.0.0.1/8\n");
-    assert!(bad.contains("@:2: \"example.com\" is not a network"), "{bad}");
-    assert!(bad.contains("@:3: \"10.0.0.1/8\" is not a network"), "{bad}");
+    assert!(bad.contains("@:2: expected a network such as 10.0.0.0/8"), "{bad}");
+    assert!(bad.contains("@:3: expected a network") && !bad.contains("example"), "{bad}");
     let many = problem("x\n".repeat(1000).as_bytes());
     assert!(many.contains("@:20: ") && !many.contains("@:21: "), "{many}");
-    assert!(many.contains("980 more lines of the file are no networks"), "{many}");
+    assert!(many.contains("more lines of the file are not networks"), "{many}");
     let binary = problem(b"\xff\xfe");
     assert!(binary.contains("the file is not UTF-8 text"), "{binary}");
     let missing = file(&format!("[blocked]\nnetworks_file = '/does/not/exist'\n{POLICY}"));
@@ -60,11 +60,11 @@ fn bad_lines_are_reported_where_they_are() {
 }
 
 #[test]
-fn a_file_that_lists_everybody_is_a_warning() {
+fn a_file_that_lists_every_address_is_a_warning() {
     for (list, text) in [("exempt", "0.0.0.0/0\n"), ("blocked", "10.0.0.0/8\n::/0\n")] {
         let warnings = load(list, text.as_bytes()).0.unwrap().warnings;
         let text = warnings.iter().map(ToString::to_string).collect::<String>();
-        assert!(text.contains("every address is in it"), "{text}");
+        assert!(text.contains("the list contains every address"), "{text}");
     }
 }
 
