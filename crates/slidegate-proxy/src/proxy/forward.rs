@@ -46,21 +46,27 @@ struct Attempt<'h> {
     copy: Option<request::Parts>,
     /// Whether it was sent on a connection that closed without a response.
     was_sent: bool,
+    /// Whether the route has another server.
+    has_others: bool,
 }
 
 impl Attempt<'_> {
     /// The request for a server.
     ///
     /// An idempotent request without a body is retried if upstream closes without a response, but
-    /// only once: the request itself may be what crashes upstream.
-    fn take(&mut self, server: &Upstream) -> Option<Request<RequestBody>> {
+    /// only once: the request itself may be what crashes upstream. Its head is copied only where a
+    /// retry is of use: on a connection that was idle in the pool, or if there is another server.
+    fn take(&mut self, server: &Upstream, is_pooled: bool) -> Option<Request<RequestBody>> {
         let (mut head, body) = self.request.take()?.into_parts();
         self.headers.address(&mut head, server);
         if !server.http2 && !body.is_end_stream() && body.size_hint().exact().is_none() {
             // hyper sends no body with a GET or HEAD whose head does not announce one.
             head.headers.insert(header::TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
         }
-        let is_repeatable = !self.was_sent && head.method.is_idempotent() && body.is_end_stream();
+        let is_repeatable = (is_pooled || self.has_others)
+            && !self.was_sent
+            && head.method.is_idempotent()
+            && body.is_end_stream();
         self.copy = is_repeatable.then(|| head.clone());
         Some(Request::from_parts(head, body))
     }
@@ -122,11 +128,12 @@ impl Forward<'_> {
         let upgrade = upgrade.filter(|_| headers.wants_upgrade());
         let upload = body.upload();
         let request = Some(Request::from_parts(head, body));
-        let mut attempt = Attempt { headers: &headers, request, copy: None, was_sent: false };
-        let mut failed = ProxyError::UpstreamUnreachable;
         // Fix the order first: a server that fails during this request must not come up again.
         let servers: SmallVec<[_; MAX_SERVERS_TRIED]> =
             route.servers().take(MAX_SERVERS_TRIED).collect();
+        let (copy, was_sent, has_others) = (None, false, servers.len() > 1);
+        let mut attempt = Attempt { headers: &headers, request, copy, was_sent, has_others };
+        let mut failed = ProxyError::UpstreamUnreachable;
         for server in servers {
             match self.send(server, &mut attempt, upload.as_ref()).await {
                 Ok(received) => {
@@ -175,7 +182,8 @@ impl Forward<'_> {
                     Failed::Unsent(ProxyError::UpstreamUnreachable)
                 })?,
             };
-            let request = attempt.take(server).ok_or(Failed::Sent(ProxyError::UpstreamFailed))?;
+            let request = attempt.take(server, may_be_idle);
+            let request = request.ok_or(Failed::Sent(ProxyError::UpstreamFailed))?;
             match self.exchange_http1(connection, request, upload).await {
                 Ok((response, connection)) => return Ok((response, Some(connection))),
                 Err(ExchangeError::Unsent(request)) => {
@@ -251,7 +259,8 @@ impl Forward<'_> {
                     connection
                 }
             };
-            let request = attempt.take(server).ok_or(Failed::Sent(ProxyError::UpstreamFailed))?;
+            let request = attempt.take(server, false);
+            let request = request.ok_or(Failed::Sent(ProxyError::UpstreamFailed))?;
             match self.exchange_http2(connection, request, upload).await {
                 Ok(response) => return Ok((response, None)),
                 Err(ExchangeError::Unsent(request)) => {

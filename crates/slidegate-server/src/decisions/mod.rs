@@ -12,7 +12,6 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use futures_util::future::join_all;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body::Body;
 use http_body_util::Full;
@@ -195,18 +194,11 @@ impl Decisions {
             let status = if is_bad { StatusCode::BAD_REQUEST } else { StatusCode::OK };
             return Ok(json_of(status, &answer));
         }
+        // One after another: calls to a shared store that are in flight together may overtake each
+        // other, and a list is decided in order.
         let mut answers = Vec::with_capacity(questions.len());
-        if self.live.gate().policies().are_independent() {
-            // Together, so that those that wait for a shared store share its calls. They are begun in
-            // order, and the store decides them in the order in which they came.
-            let questions = questions.iter().map(|question| self.answer(question, mode, began));
-            for answer in join_all(questions).await {
-                answers.push(answer?);
-            }
-        } else {
-            for question in &questions {
-                answers.push(self.answer(question, mode, began).await?);
-            }
+        for question in &questions {
+            answers.push(self.answer(question, mode, began).await?);
         }
         Ok(json_of(StatusCode::OK, &answers))
     }

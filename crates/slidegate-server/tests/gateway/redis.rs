@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use slidegate_testbed::{
-    Certificates, CommandCounts, Directory, FaultyNetwork, Gateway, GatewayOptions, RedisSentinels,
-    RedisServer, Reply, Upstream, ledger_keys, wait_until,
+    Certificates, Directory, FaultyNetwork, Gateway, GatewayOptions, RedisSentinels, RedisServer,
+    Reply, Upstream, ledger_keys, wait_until,
 };
 
 use crate::{configure, options};
@@ -30,25 +30,21 @@ fn decide_list(gateway: &Gateway, users: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn a_list_of_questions_shares_calls_and_is_decided_in_order() {
+fn a_list_of_questions_is_decided_in_order() {
     let (redis, upstream) = (RedisServer::start(), Upstream::simple());
     let decisions = "[decisions]\nlisten = \"127.0.0.1:0\"";
     let setup = on_redis(configure(&upstream), &redis.url()).tables(decisions);
     let gateway =
         setup.policy("api", "20/min", "identity = \"user\"\nanonymous = \"skip\"").start();
-    assert_eq!(decide_list(&gateway, &["42"; 5]), ["allow"; 5]);
-    let before = CommandCounts::of([&redis]);
     let verdicts = decide_list(&gateway, &["42"; 60]);
-    let calls = CommandCounts::of([&redis]).since(&before).calls("evalsha");
-    assert!(calls < 30, "{calls} calls for 60 questions");
-    assert!(verdicts[..15].iter().all(|verdict| verdict == "allow"), "{verdicts:?}");
-    assert!(verdicts[15..].iter().all(|verdict| verdict == "deny"), "{verdicts:?}");
+    assert!(verdicts[..20].iter().all(|verdict| verdict == "allow"), "{verdicts:?}");
+    assert!(verdicts[20..].iter().all(|verdict| verdict == "deny"), "{verdicts:?}");
 }
 
 /// What a local policy has spent on a request that Redis denies is refunded, and the next question
-/// has it: so with such a policy, questions wait for each other.
+/// has it.
 #[test]
-fn a_list_of_questions_under_a_local_policy_is_decided_one_by_one() {
+fn a_denied_question_leaves_a_local_policys_units_to_the_next() {
     let (redis, upstream) = (RedisServer::start(), Upstream::simple());
     let decisions = "[decisions]\nlisten = \"127.0.0.1:0\"";
     let gateway = on_redis(configure(&upstream), &redis.url())

@@ -199,13 +199,6 @@ impl Policies {
         self.policies.iter()
     }
 
-    /// Whether decisions that are made at the same time are those that would be made one after another,
-    /// on a store that decides in order: there is no local policy, which a denial by the store gives
-    /// units back to, and none that bans.
-    pub fn are_independent(&self) -> bool {
-        self.policies.iter().all(|policy| policy.scope == Scope::Shared && policy.ban.is_none())
-    }
-
     /// The policies in which all requests that have none of the identities share the account
     /// `anonymous`: neither the client's address nor everyone is among their sources, and they do not
     /// [skip](crate::Policy::skip_anonymous) such requests.

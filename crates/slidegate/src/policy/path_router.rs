@@ -130,10 +130,10 @@ impl<T: Default> PatternRouter<T> {
 /// The segments of a pattern, with parameters named by their number, so that patterns that differ in
 /// these names only are equal.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Segments(Vec<Segment>);
+struct Segments(Vec<PatternSegment>);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Segment {
+enum PatternSegment {
     Literal(String),
     /// Any text.
     Parameter(String),
@@ -149,29 +149,29 @@ impl Segments {
         let mut parameters = 0;
         let segments = pattern.split('/').map(|segment| {
             let Some((before, rest)) = segment.split_once('{') else {
-                return Segment::Literal(segment.to_owned());
+                return PatternSegment::Literal(segment.to_owned());
             };
             let Some((name, after)) = rest.split_once('}') else {
-                return Segment::Literal(segment.to_owned());
+                return PatternSegment::Literal(segment.to_owned());
             };
             parameters += 1;
             let star = if name.starts_with('*') { "*" } else { "" };
             let text = format!("{before}{{{star}p{parameters}}}{after}");
             match star {
-                "*" => Segment::Rest(text),
-                _ if before.is_empty() && after.is_empty() => Segment::Parameter(text),
-                _ => Segment::Mixed(text),
+                "*" => PatternSegment::Rest(text),
+                _ if before.is_empty() && after.is_empty() => PatternSegment::Parameter(text),
+                _ => PatternSegment::Mixed(text),
             }
         });
         Self(segments.collect())
     }
 
     fn pattern(&self) -> String {
-        let text = |segment: &Segment| match segment {
-            Segment::Literal(text)
-            | Segment::Parameter(text)
-            | Segment::Mixed(text)
-            | Segment::Rest(text) => text.clone(),
+        let text = |segment: &PatternSegment| match segment {
+            PatternSegment::Literal(text)
+            | PatternSegment::Parameter(text)
+            | PatternSegment::Mixed(text)
+            | PatternSegment::Rest(text) => text.clone(),
         };
         self.0.iter().map(text).collect::<Vec<_>>().join("/")
     }
@@ -179,14 +179,14 @@ impl Segments {
     /// Whether a path could match both patterns, or a router could miss one of them because of the
     /// other. In doubt it says so.
     fn may_meet(&self, other: &Self) -> bool {
-        use Segment::{Mixed, Rest};
+        use PatternSegment::{Mixed, Rest};
         let (mut ours, mut theirs) = (self.0.iter(), other.0.iter());
         loop {
             match (ours.next(), theirs.next()) {
                 (Some(Rest(_) | Mixed(_)), _) | (_, Some(Rest(_) | Mixed(_))) | (None, None) => {
                     return true;
                 }
-                (Some(Segment::Literal(ours)), Some(Segment::Literal(theirs)))
+                (Some(PatternSegment::Literal(ours)), Some(PatternSegment::Literal(theirs)))
                     if ours != theirs =>
                 {
                     return false;
