@@ -235,7 +235,7 @@ impl<B> TrackedBody<B> {
         Self { body, in_flight, is_hidden: false }
     }
 
-    /// The same body of a response that must not carry it. Its length is still announced.
+    /// The same for a response that must not carry its body.
     pub(super) fn hidden(self) -> Self {
         Self { is_hidden: true, ..self }
     }
