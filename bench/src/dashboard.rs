@@ -109,7 +109,7 @@ pub fn run(options: &harness::Options) -> anyhow::Result<()> {
             );
             Ok(turn)
         };
-        // Who comes first changes, so that a machine that slows down favours nobody.
+        // Who comes first changes, so that a machine that slows down favours neither.
         let turns = match round % 2 {
             0 => [turn(false)?, turn(true)?],
             _ => {

@@ -27,7 +27,7 @@ pub struct Options {
 const IN_FLIGHT: usize = 64;
 /// Decisions a second, where they are paced.
 const PACE: u64 = 10_000;
-/// What nobody reaches.
+/// A quota that is never reached.
 const AMPLE: Quota = Quota::per_minute(u32::MAX);
 const WINDOW: Duration = Duration::from_secs(10);
 

@@ -32,7 +32,7 @@ pub struct Browser {
     _profile: Directory,
 }
 
-/// What a page is told that its reader prefers.
+/// The reader's preferences that a page sees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ColorScheme {
     /// Dark text on a light ground.

@@ -150,7 +150,7 @@ impl RedisCluster {
     /// Panics if that node is killed or paused and no replica has taken over.
     #[must_use]
     pub fn primary_of(&self, slot: u16) -> &RedisServer {
-        self.find_primary_of(slot).unwrap_or_else(|| panic!("nobody serves slot {slot}"))
+        self.find_primary_of(slot).unwrap_or_else(|| panic!("no node serves slot {slot}"))
     }
 
     /// A replica, awake, of the slot's primary, which may be killed.

@@ -48,7 +48,7 @@ impl<'a> Migration<'a> {
     /// Makes the new node the owner, which every primary learns at once. The keys have been moved.
     pub fn finish(self) {
         let id = Member::itself(self.to).id;
-        // The new owner first: if the old one gave the slot up before, nobody would serve it.
+        // The new owner first: if the old one gave the slot up before, no node would serve it.
         let others = self.cluster.awake().filter(|node| node.port() != self.to.port());
         let primaries = others.filter(|node| Member::itself(node).is("master"));
         for node in [self.to].into_iter().chain(primaries) {

@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use crate::relay::{Conditions, Route, Traffic, serve};
 use crate::server::RedisServer;
 
-/// A TCP proxy in front of a server, which passes everything on until it is told otherwise.
+/// A TCP proxy in front of a server, which forwards everything until a fault is set.
 ///
 /// It runs on a thread of its own, so that it works under any or no runtime. On drop it closes
 /// all connections and its port.

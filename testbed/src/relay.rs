@@ -165,7 +165,7 @@ impl Route {
         if length == 0 { Err(End::Close) } else { Ok(length) }
     }
 
-    /// Reads for nobody until the blackhole is gone. What was lost would put requests and replies
+    /// Reads and discards until the blackhole is gone. What was lost would put requests and replies
     /// out of step, so the connection cannot go on.
     async fn swallow(&self, from: &mut (impl AsyncRead + Unpin)) -> End {
         let drain = async {

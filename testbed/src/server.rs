@@ -257,7 +257,7 @@ impl RedisServer {
 
 const CONFIGURATION: &str = "redis.conf";
 
-/// Two ports that nobody listens on at this moment.
+/// Two ports that are free at this moment.
 fn free_ports() -> Ports {
     // Both are held until both are known, so that they differ.
     let listeners = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").expect("a free port"));

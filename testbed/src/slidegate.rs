@@ -231,7 +231,7 @@ impl SlidegateOptions {
     }
 }
 
-/// Variables that would change what is tested, if whoever runs the tests has them.
+/// Variables that would change what is tested, if they are set where the tests run.
 const AMBIENT: [&str; 6] = [
     "RATE_LIMIT_ENABLED",
     "RATE_LIMIT_MAX",

@@ -24,7 +24,7 @@ pub struct Certificates {
     pub client: PathBuf,
     /// The key of the client's certificate.
     pub client_key: PathBuf,
-    /// Where the files are, if that is nobody else's.
+    /// Where the files are, if the directory belongs to these files.
     _directory: Option<Arc<Directory>>,
 }
 

@@ -84,7 +84,7 @@ fn throttlecrab(port: u16, directory: &Directory) -> anyhow::Result<Program> {
     Program::start(&mut command, port, directory)
 }
 
-/// It is told the quota with every request.
+/// Every request carries the quota.
 fn ask_throttlecrab(traffic: Traffic) -> Ask {
     let units = units(traffic);
     let body =

@@ -13,7 +13,7 @@ use super::load::{ACCOUNTS, HOT, Load};
 
 /// More than a window, before and after.
 const MARGIN: Duration = Duration::from_millis(2800);
-/// How long a fault lasts that somebody ends: longer than a denial is cached.
+/// How long a fault lasts that does not end by itself: longer than a denial is cached.
 const LASTS: Duration = Duration::from_secs(2);
 /// How far replicas are behind, and how far a clock steps.
 const LAG: Duration = Duration::from_millis(500);
@@ -113,7 +113,7 @@ fn everyone() -> Vec<usize> {
     (0..ACCOUNTS).collect()
 }
 
-/// A fault that somebody ends.
+/// A fault that does not end by itself.
 fn outage(breaks: impl FnOnce(), mends: impl FnOnce()) -> Instant {
     breaks();
     sleep(LASTS);

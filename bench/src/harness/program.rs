@@ -76,7 +76,7 @@ impl Program {
         while TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err() {
             if program.has_ended() || Instant::now() > deadline {
                 let said = fs::read_to_string(path).unwrap_or_default();
-                bail!("nobody listens on port {port} after {command:?}\n{said}");
+                bail!("no program listens on port {port} after {command:?}\n{said}");
             }
             thread::sleep(PAUSE_BETWEEN_LOOKS);
         }
@@ -144,7 +144,7 @@ fn memory_bytes(pid: u32, name: &str) -> anyhow::Result<u64> {
     Ok(kib.with_context(|| format!("a process has {name}"))?.parse::<u64>()? * 1024)
 }
 
-/// A port that nobody listens on at this moment.
+/// A port that is free at this moment.
 pub fn free_port() -> anyhow::Result<u16> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     Ok(listener.local_addr()?.port())

@@ -41,7 +41,7 @@ impl Candidate for Limiter {
     }
 }
 
-/// Whom a store counts.
+/// The identity that a store counts.
 pub struct User(Identity);
 
 impl From<String> for User {

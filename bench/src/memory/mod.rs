@@ -74,7 +74,7 @@ fn contest(cell: Cell, options: &Options) -> anyhow::Result<[Seen; 5]> {
     Ok(runs.map(|run| run.seen().clone()))
 }
 
-/// Shows what is being done, where somebody is watching.
+/// Shows what is being done, on a terminal.
 fn progress(text: &str) -> anyhow::Result<()> {
     let mut err = std::io::stderr();
     if !err.is_terminal() {

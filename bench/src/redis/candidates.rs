@@ -48,7 +48,7 @@ impl Candidate {
     }
 }
 
-/// Somebody who sends requests.
+/// A client that sends requests.
 pub struct Customer {
     address: String,
     identity: Identity,

@@ -74,7 +74,7 @@ async fn many_decisions_take_few_calls() {
     assert_eq!(seen.calls("time"), seen.calls("evalsha"), "the clock is read once for each call");
 }
 
-/// Whoever is alone is sent at once, in a call like any before.
+/// A single request is sent at once, in a call as before.
 #[tokio::test]
 async fn decisions_one_at_a_time_are_a_call_each() {
     let server = RedisServer::start();
@@ -88,7 +88,7 @@ async fn decisions_one_at_a_time_are_a_call_each() {
     assert_eq!(calls(&server), before + 50);
 }
 
-/// Nobody waits for others to come: two calls are under way before anybody does.
+/// A request waits for others only while two calls are in flight.
 #[tokio::test]
 async fn a_second_decision_does_not_wait_for_the_first() {
     let server = RedisServer::start();
@@ -383,7 +383,7 @@ async fn late_calls_delay_no_other_decision() {
     server.resume();
 }
 
-/// Whoever goes away while waiting was never there, and holds up nobody.
+/// A request that is dropped while it waits is not sent, and delays no other.
 #[tokio::test]
 async fn a_caller_that_goes_away_harms_no_other() {
     let server = RedisServer::start();

@@ -172,7 +172,7 @@ impl Move {
     }
 }
 
-/// A server on a clock of its own, and stores that keep apart what they are told alike.
+/// A server with its own clock, and stores that get the same calls under different keys.
 struct World {
     runtime: Runtime,
     time: ManualTime,
@@ -307,7 +307,7 @@ fn decoy_quota() -> Quota {
     Quota::new(NonZeroU32::new(4_200).unwrap(), Quota::MAX_WINDOW).unwrap()
 }
 
-/// All three answer alike, or it is told who does not.
+/// Asserts that all three answer alike, and names the one that does not.
 fn agreed([packed, beside_decoy, sorted_set]: [Answer; 3]) -> Result<Answer, TestCaseError> {
     prop_assert_eq!(&packed, &beside_decoy, "packed, and packed beside another charge");
     prop_assert_eq!(&packed, &sorted_set, "packed, and sorted set");
@@ -336,7 +336,7 @@ fn play(world: &World, story: &Story, memory: bool) -> TestCaseResult {
         if back {
             // What has left a window is forgotten with the next write. Until then, a clock that
             // steps back finds it there again in one layout and not in the other, so here all is
-            // written before: a refund of what nobody spent.
+            // written before: a refund of units that were not spent.
             world.refund(&before, never_spent(now_us));
             in_memory.peek_now(&before).unwrap();
         }
@@ -403,7 +403,7 @@ fn play(world: &World, story: &Story, memory: bool) -> TestCaseResult {
     Ok(())
 }
 
-/// What nobody has spent: a refund of it changes nothing, but writes.
+/// Units that were not spent: a refund of them changes nothing, but writes.
 fn never_spent(now_us: u64) -> Spent {
     Spent::At(Timestamp::from_nanos((now_us + 10 * HOUR_US) * 1000))
 }

@@ -1,4 +1,4 @@
-//! Redis goes and comes back: what is decided meanwhile, and what it is told.
+//! Redis goes and comes back: what is decided meanwhile, and what is replayed.
 
 use std::time::Duration;
 
@@ -313,7 +313,7 @@ fn a_store_outlives_the_runtime_that_it_was_first_used_on() {
         runtime.block_on(async { admitted(&store, payer.charge(), requests).await })
     };
     world.server.kill();
-    assert_eq!(on_a_runtime(3), 3, "whoever sees to its return goes with the runtime");
+    assert_eq!(on_a_runtime(3), 3, "the recovery task ends with the runtime");
     world.server.restart();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {

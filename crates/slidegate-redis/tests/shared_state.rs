@@ -388,7 +388,7 @@ async fn keys_of_the_shared_state_are_under_the_permission_for_ledgers() {
         let changes = state.exchange(&SharedCursor::default(), Some(("me", HOUR))).await.unwrap();
         assert_eq!(changes.entries.as_ref().unwrap()[0].text, "entry");
         assert_eq!(said(&changes), ["event"]);
-        assert_eq!(changes.members.unwrap(), [], "nobody else");
+        assert_eq!(changes.members.unwrap(), [], "no other member");
         assert!(state.leave().await.unwrap());
     }
 }

@@ -302,7 +302,11 @@ async fn entries_of_a_source_with_a_clock_ahead_count_from_when_they_are_seen() 
         assert!(!denied.spent, "{source:?}");
         assert_eq!(denied.standings[0].retry_after(), Duration::from_secs(60), "{source:?}");
         world.time.advance(Duration::from_secs(60));
-        assert_eq!(world.remaining().await, 10, "{source:?}: nobody is stuck for an hour");
+        assert_eq!(
+            world.remaining().await,
+            10,
+            "{source:?}: no identity is locked out for an hour"
+        );
         assert!(world.theirs.allow(ahead_ms + 60_000).await, "{source:?}");
         assert_eq!(world.remaining().await, 9, "{source:?}");
     }

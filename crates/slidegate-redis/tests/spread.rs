@@ -289,7 +289,7 @@ async fn a_request_that_is_dropped_halfway_spends_all_its_charges_or_none() {
     }
 }
 
-/// Whom a template gives no name, its braces are empty.
+/// An identity without a value leaves the braces of a template empty.
 #[tokio::test]
 async fn everybodys_one_account_has_its_windows_together() {
     let cluster = RedisCluster::options().without_replicas().start();

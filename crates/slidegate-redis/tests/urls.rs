@@ -1,4 +1,4 @@
-//! Every form of URL leads to a server that counts; what is wrong is said without a password.
+//! Every form of URL leads to a server that counts; errors show no password.
 
 use std::error::Error;
 use std::fmt::Write as _;
@@ -114,7 +114,7 @@ fn a_url_can_have_a_password_or_a_user_with_one() {
             assert_eq!(store.read(payer.charge()).await.unwrap().ledgers[0].spent(), 2);
             store.reset(&payer.charge().into()).await.unwrap();
             counts(&store).await;
-            // What may not be done is said, with what to allow.
+            // The error names the missing permission.
             server.command(&["ACL", "SETUSER", "limiter", "-time"]).expect_ok();
             let error = fails(&store).await;
             let is_named = error.contains("no permissions to run the 'time' command");

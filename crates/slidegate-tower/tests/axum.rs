@@ -47,7 +47,7 @@ async fn one_line_limits_a_whole_router() {
     assert_eq!(statuses(&app, "/a", 2).await, [200, 200]);
     assert_eq!(statuses(&app, "/b", 2).await, [200, 429], "one quota for all routes");
     let other = send(&app, get_from("203.0.113.8", "/a")).await.0;
-    assert_eq!(other, 200, "somebody else");
+    assert_eq!(other, 200, "another client");
 }
 
 #[tokio::test]

@@ -126,7 +126,7 @@ async fn a_layer_that_does_not_wait_fails_at_once() {
     };
     assert_eq!(held.retry_after(), Some(10 * SECOND));
     assert!(!held.decision().unwrap().is_allowed());
-    assert_eq!((third.at(), clock.elapsed()), (vec![0, 0], Duration::ZERO), "nobody waited");
+    assert_eq!((third.at(), clock.elapsed()), (vec![0, 0], Duration::ZERO), "no call waited");
 }
 
 #[tokio::test(start_paused = true)]
@@ -320,9 +320,9 @@ async fn a_dropped_call_takes_nothing_and_the_next_moves_up() {
     for task in tasks.drain(..) {
         let _ = task.await;
     }
-    assert_eq!(third.at(), [0, 10], "the fourth took the unit that nobody else wanted");
+    assert_eq!(third.at(), [0, 10], "the fourth took the unit that no other call wanted");
     tokio::time::sleep(20 * SECOND).await;
-    assert_eq!(third.at().len(), 2, "nobody comes back");
+    assert_eq!(third.at().len(), 2, "no call is retried");
     let facts = Facts::new(&Method::GET, "/").user("x");
     let decision = gate.peek_now(&facts).unwrap();
     let (_, standing) = decision.tightest().unwrap();

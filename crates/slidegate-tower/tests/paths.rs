@@ -1,4 +1,4 @@
-//! Paths that are written in a roundabout way: what they mean, and that nobody gets around a policy.
+//! Paths that are written in a roundabout way: what they mean, and that none evades a policy.
 
 use std::convert::Infallible;
 

@@ -1,4 +1,4 @@
-//! What a refused client is told: every reason, every shape, gRPC.
+//! Refusals: every reason, every shape, gRPC.
 
 use std::num::NonZeroU32;
 use std::time::Duration;

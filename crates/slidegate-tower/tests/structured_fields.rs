@@ -116,7 +116,7 @@ fn effective_window(standing: &Standing) -> Duration {
     reset.min(longest_reset(standing.quota()))
 }
 
-/// What is told where there is room for one quota, of a decision that began no ban.
+/// The quota shown where there is room for one, of a decision that began no ban.
 fn reset(decision: &Decision, tightest: &Standing) -> Duration {
     let own = tightest.retry_after().min(longest_reset(tightest.quota()));
     let wait = decision.retry_after().filter(|wait| *wait > tightest.retry_after());

@@ -539,7 +539,7 @@ fn a_banned_identity_costs_the_stores_nothing() {
 fn denials_for_a_stores_trouble_do_not_ban() {
     let clock = ManualClock::default();
     let store = |accounts| MemoryStore::builder().capacity(accounts).clock(clock.clone()).build();
-    // There is room for nobody, so all share an account and deny each other.
+    // There is no room, so all share an account and deny each other.
     let gate = Gate::with_local(policies([login()]), store(0), store(1000));
     let verdict = |user: &str| gate.decide_now(&get("/").user(user)).unwrap().verdict();
     assert_eq!((verdict("ann"), verdict("ann")), (Verdict::Allow, Verdict::Allow));
@@ -700,7 +700,7 @@ struct Model {
     spent_ns: Vec<u64>,
     denied_ns: Vec<u64>,
     banned_until_ns: u64,
-    /// What a ban's requests are told: not before its end.
+    /// The `retry_after` of banned requests: not before the ban ends.
     retry_at_ns: u64,
 }
 
@@ -952,7 +952,7 @@ fn a_ban_is_adopted_only_by_a_policy_that_bans_and_if_there_is_room() {
     assert_eq!(stage.at(MINUTE).gate.admin().active_bans(), [], "they are over");
     stage.gate.admin().adopt_ban(&active("c", MINUTE)).unwrap();
     stage.gate.replace_policies(policies([unbanned()]));
-    assert_eq!(stage.gate.admin().active_bans(), [], "nobody bans any more");
+    assert_eq!(stage.gate.admin().active_bans(), [], "no policy bans any more");
 }
 
 #[test]

@@ -213,7 +213,7 @@ fn answer(charges: &Charges<'_>, receipt: &Receipt) -> Answer {
     Answer { at_ns, spent: receipt.spent, standings }
 }
 
-/// How long a denied client is told to wait: the longest of what binds it.
+/// How long a denied client has to wait: the longest `retry_after`.
 fn retry_after_ns(charges: &[model::Charge], answer: &Answer) -> u64 {
     let binding = charges
         .iter()
@@ -242,7 +242,7 @@ impl Witness {
         }
     }
 
-    /// No more is said to be free than is by the true instants.
+    /// `remaining` never exceeds what is free by the true instants.
     fn check_no_excess(
         &self,
         charges: &[model::Charge],

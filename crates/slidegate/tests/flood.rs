@@ -55,7 +55,7 @@ fn ten_million_identities_stay_within_the_bound_and_real_accounts_keep_their_his
     assert!(stats.over_capacity >= 10_000_000 - CAPACITY as u64, "{stats:?}");
     for payer in &regulars {
         let standing = store.peek_now(&payer.charges()).unwrap().standings[0];
-        assert_eq!(standing.remaining(), 2, "nobody was pushed out");
+        assert_eq!(standing.remaining(), 2, "no account was evicted");
     }
 
     clock.advance(Duration::from_secs(3600));

@@ -84,7 +84,7 @@ fn keys_that_find_no_room_share_one_quota() {
     }
     let admitted = (0..1000).filter(|i| limiter.check(&format!("new-{i}")).is_ok()).count();
     assert_eq!(admitted, 3);
-    assert_eq!(limiter.peek("regular-0").remaining(), 2, "nobody was pushed out");
+    assert_eq!(limiter.peek("regular-0").remaining(), 2, "no account was evicted");
     clock.advance(60 * SECOND);
     assert_eq!(limiter.check("new-1").unwrap().remaining(), 2, "there is room again");
 }

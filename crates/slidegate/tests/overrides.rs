@@ -1,4 +1,4 @@
-//! What an operator overrides about an identity: for whom it holds, against what, and until when.
+//! What an operator overrides about an identity: which identities it applies to, against what, and until when.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -285,7 +285,7 @@ fn a_header_sent_twice_neither_evades_a_ban_nor_gains_an_exemption() {
     ]);
     assert_eq!(stage.allowed(facts), 1, "neither is beyond doubt");
     stage.apply([("x-tenant:acme", "", Action::Ban, MINUTE)]);
-    assert!(matches!(stage.verdict(facts), Verdict::Deny { .. }), "nobody vouches for the header");
+    assert!(matches!(stage.verdict(facts), Verdict::Deny { .. }), "the header is not trusted");
     stage.apply([(&*key, "", Action::Ban, MINUTE)]);
     assert_eq!(stage.verdict(facts), suspended(MINUTE));
 }
@@ -530,7 +530,7 @@ fn policies_that_only_watch_or_are_local_go_by_overrides_too() {
         Policy::new("watch").identity([Source::User]).quota(Quota::per_minute(2)).shadow();
     let stage = Stage::new([watching]);
     stage.apply([("user:ann", "watch", Action::Ban, HOUR)]);
-    assert!(stage.is_allowed(user("ann")), "a policy that only watches bans nobody");
+    assert!(stage.is_allowed(user("ann")), "a shadow policy bans no identity");
     assert_eq!(stage.inspect("watch", "user:ann").banned, None);
     stage.apply([("user:ann", "watch", grant(2), HOUR)]);
     let decisions: Vec<Decision> = (0..4).map(|_| stage.decide(user("ann"))).collect();

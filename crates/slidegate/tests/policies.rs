@@ -423,11 +423,7 @@ fn a_local_policy_counts_requests_unless_it_follows_their_cost() {
     };
     let ten = facts.cost(NonZeroU32::new(10).unwrap());
     assert_eq!(left(gate.decide_now(&ten).unwrap()), [49, 47, 40, 90]);
-    assert_eq!(
-        left(gate.decide_now(&facts).unwrap()),
-        [48, 44, 39, 89],
-        "one unit if none is said"
-    );
+    assert_eq!(left(gate.decide_now(&facts).unwrap()), [48, 44, 39, 89], "one unit by default");
     let costs: Vec<String> = gate.policies().iter().map(|policy| policy.cost.to_string()).collect();
     assert_eq!(costs, ["1", "3", "request", "request"]);
 
@@ -469,7 +465,7 @@ fn a_request_that_costs_more_than_a_quota_can_never_pass() {
         gate.decide_now(&cost(11)).unwrap().verdict(),
         Verdict::Block(Block::CostAboveUnits)
     );
-    assert!(allowed(&gate, cost(10)), "it took nothing, and a shadow policy blocks nobody");
+    assert!(allowed(&gate, cost(10)), "it took nothing, and a shadow policy blocks no request");
 }
 
 #[test]

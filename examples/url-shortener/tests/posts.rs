@@ -108,7 +108,7 @@ async fn post(server: &Server, i: usize) {
     } else {
         assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS, "post {i}");
         let retry_after = response.headers()["retry-after"].to_str().unwrap();
-        // A unit may be held for a part of a millisecond more, which is told as a whole second.
+        // A unit may be held for a part of a millisecond more, which is reported as a whole second.
         assert!((1..=61).contains(&retry_after.parse().unwrap()), "{retry_after}");
         assert_eq!(response.text().await.unwrap(), r#"{"error":"Too Many Requests"}"#);
     }

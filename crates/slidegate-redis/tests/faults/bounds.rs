@@ -163,7 +163,7 @@ async fn a_breaker_closes_when_there_is_nothing_to_replay() {
     }
 }
 
-/// Telling takes as long as it takes; nobody waits for it, and the deadline of calls is not its own.
+/// A replay takes as long as it needs; no request waits for it, and the deadline of calls does not apply to it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_accounts_are_replayed_soon() {
     const ACCOUNTS: usize = 10_000;

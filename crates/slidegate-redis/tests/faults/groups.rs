@@ -71,7 +71,7 @@ fn sentinels_choose_another_primary() {
         let replayed = crowd.heal().await;
         let healed = Instant::now();
         sleep(Duration::from_millis(1500)).await;
-        // It comes back as a replica, and nobody counts on it.
+        // It comes back as a replica, and is not used.
         old.restart();
         sleep(Duration::from_millis(1500)).await;
         let story = crowd.stop().await;

@@ -42,7 +42,7 @@ fn decisions_survive_a_blackholed_address() {
     });
 }
 
-/// The address is a blackhole from the start: nobody waits for it, and it is found later.
+/// The address is a blackhole from the start: no request waits for it, and it is found later.
 #[test]
 fn decisions_survive_an_address_blackholed_from_the_start() {
     on_redis_and_valkey(async |flavour| {

@@ -95,7 +95,7 @@ impl Story {
         }
     }
 
-    /// While Redis could not be asked, nobody pretended to have asked it.
+    /// While Redis was unreachable, no decision claims to be Redis's.
     pub(crate) fn is_degraded_in(&self, outage: Outage) {
         let from = outage.from + NOTICED;
         let within = |call: &&Call| call.began >= from && call.began + call.took <= outage.to;

@@ -47,14 +47,14 @@ fn decisions_survive_a_restart_with_data() {
     on_redis_and_valkey(async |flavour| {
         let server = flavour.server().appendonly().start();
         let story = goes_through(&server.url(), || server.kill(), || server.restart()).await;
-        // A call that was under way may have been counted, and is told again.
+        // A call that was under way may have been counted, and is replayed.
         story.redis_knows(&server.url(), COUNTED, 0..=UNDER_WAY).await;
         story.redis_knows(&server.url(), STRICT, 0..=UNDER_WAY).await;
     });
 }
 
 /// Without persistence, what was counted before the kill is lost, and nothing else: what was
-/// admitted without Redis is told, and what it counts from then on is exact.
+/// admitted without Redis is replayed, and what it counts from then on is exact.
 #[test]
 fn decisions_survive_a_restart_without_data() {
     on_redis_and_valkey(async |flavour| {
@@ -90,7 +90,7 @@ fn decisions_survive_a_restart_without_data() {
         for account in [COUNTED, STRICT] {
             let lost = signed(story.counted_between(account, 0..=killed_us));
             assert!(lost > 50, "{lost}");
-            // What a busy machine admits without Redis before the kill is told to it, and lost too.
+            // What a busy machine admits without Redis before the kill is replayed to it, and lost too.
             let most_lost = signed(story.admitted_between(account, 0..=killed_us));
             let off_by = -most_lost - UNDER_WAY..=-lost + UNDER_WAY;
             story.redis_knows(&server.url(), account, off_by).await;

@@ -169,7 +169,7 @@ fn check_includes_the_environment() {
     assert!(code == Some(0) && printed.contains("NO POLICY IS ENFORCED"), "{printed}");
 }
 
-/// What `serve` would refuse on this machine, and what is said of it. `@` is a folder that is there.
+/// What `serve` would refuse on this machine, and the error. `@` is a folder that is there.
 const REFUSED: &[(&str, &str)] = &[
     (
         "[audit]\nevery_decision = true\nfile = '@/none/audit.jsonl'",

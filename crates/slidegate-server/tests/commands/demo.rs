@@ -89,7 +89,7 @@ impl Demo {
             status = self.child.try_wait().unwrap();
             status.is_some()
         });
-        // Only then does nobody write any more.
+        // Only then are there no more writers.
         wait_until("the end of its output", || Arc::strong_count(&self.written) == 1);
         let mut complaint = String::new();
         self.child.stderr.take().unwrap().read_to_string(&mut complaint).unwrap();

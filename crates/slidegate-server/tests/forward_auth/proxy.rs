@@ -1,4 +1,4 @@
-//! What is checked of every proxy, and the table in docs/decisions.md that it is told by.
+//! What is checked of every proxy, and the table in docs/decisions.md that shows it.
 
 use std::fs;
 use std::net::TcpListener;
@@ -12,7 +12,7 @@ use crate::site::Site;
 /// Texts of an example, and what stands in their place.
 pub(crate) type Edits = &'static [(&'static str, &'static str)];
 
-/// How long a proxy may take that has nobody to ask: HAProxy tries for three seconds.
+/// How long a proxy may take whose authorization service is down: HAProxy tries for three seconds.
 const STATUS_TIMEOUT: Duration = Duration::from_secs(20);
 /// Ten times the timeout of the examples that have one.
 const LONG: Duration = Duration::from_secs(5);

@@ -26,7 +26,7 @@ fn tools(directory: &str) -> PathBuf {
     tools
 }
 
-/// Runs a client's own checks, which are told where Slidegate is.
+/// Runs a client's own checks, with the address of Slidegate.
 fn check(command: &mut Command, install: &str, address: SocketAddr) {
     command.env("PORT", address.port().to_string()).env("TOKEN", TOKEN);
     let output = run(command, install);

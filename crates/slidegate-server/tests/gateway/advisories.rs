@@ -75,7 +75,7 @@ fn ghsa_5847_rm3g_23mw_the_mapped_form_of_an_address_is_no_second_client() {
     }
 }
 
-/// What is said to a configuration that trusts this network.
+/// The errors of a configuration that trusts this network.
 fn refusal_of(upstream: &Upstream, network: &str) -> String {
     let setup = configure(upstream).key("trusted_proxies", &format!("[{network:?}]"));
     let refused = options().configuration(&setup.text()).spawn();
@@ -112,7 +112,7 @@ fn cve_2026_90711_a_sloppy_network_is_refused() {
     }
 }
 
-/// Litestar's limiter went by `X-Forwarded-For` whoever sent it.
+/// Litestar's limiter used `X-Forwarded-For` from any peer.
 #[test]
 fn cve_2025_59152_a_client_cannot_name_itself() {
     let upstream = Upstream::simple();

@@ -2,7 +2,7 @@
 //! connections that are used again.
 //!
 //! Whatever becomes of each, what upstream receives is what was decided on, one request for one
-//! request, and nobody gets the response to another's request.
+//! request, and no client gets the response to another's request.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -289,7 +289,7 @@ fn one_request_is_one_request_however_it_is_written() {
             .rsplit('/')
             .next()
             .and_then(|text| text.trim_end_matches(|c: char| !c.is_ascii_digit()).parse().ok());
-        let number = number.unwrap_or_else(|| panic!("nobody sent {:?}", message.head));
+        let number = number.unwrap_or_else(|| panic!("no client sent {:?}", message.head));
         by_number.entry(number).or_default().push(message.target().to_owned());
     }
     for (number, answered) in answered.into_inner().unwrap() {
@@ -370,7 +370,7 @@ const RESPONSE_FRAMINGS: &[&str] = &[
     "",
 ];
 
-/// Bodies with a response behind them that nobody asked for.
+/// Bodies with an unsolicited response behind them.
 const RESPONSE_BODIES: &[&str] = &[
     "okWRONG",
     "2\r\nok\r\n0\r\n\r\nWRONG",
@@ -430,7 +430,7 @@ fn no_response_is_anothers_however_upstream_answers() {
         if goes_on {
             assert_eq!(wire.get(&path, "").text(), path, "{said:?}");
         }
-        // And whoever comes next.
+        // And the next client.
         assert_eq!(gateway.get(&path, "").text(), path, "{said:?}");
     });
     assert!(gateway.is_running());

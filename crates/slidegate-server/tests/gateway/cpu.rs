@@ -14,7 +14,7 @@ use crate::configure;
 /// hundreds of milliseconds: work that grows faster than the request. The server's own code, and
 /// serde's that is instantiated in it, is not optimised in tests; a release build takes a tenth.
 const MAX_SECONDS: f64 = 0.040;
-/// A processor's time is told in hundredths of a second: so many requests make it finer.
+/// Processor time is reported in hundredths of a second: so many requests make it finer.
 const TIMES: u32 = 20;
 /// A little less than the 64 KiB that a head may have by default.
 const HEAD_BYTES: usize = 62_000;

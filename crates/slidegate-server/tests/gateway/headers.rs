@@ -1,4 +1,4 @@
-//! What upstream and client are told about each other.
+//! Headers between client and upstream.
 
 use http::Request;
 use slidegate_testbed::http1::response;
@@ -149,7 +149,7 @@ fn what_a_trusted_proxy_says_is_passed_on() {
     }
     assert_eq!(gateway.get("/", "X-Forwarded-For: 203.0.113.7, 198.51.100.9\r\n").status(), 200);
     let received = upstream.last();
-    assert_eq!(received.values("x-real-ip"), ["198.51.100.9"], "the last that nobody trusts");
+    assert_eq!(received.values("x-real-ip"), ["198.51.100.9"], "the last untrusted address");
     assert_eq!(received.values("x-forwarded-proto"), ["http"]);
 }
 

@@ -15,7 +15,7 @@ use slidegate_testbed::{Gateway, Http2Client, SlidegateOptions, Upstream, Wire, 
 
 use crate::{configure, options, unlimited};
 
-/// A server on ports of its own, which is told nothing else.
+/// A server on free ports, with defaults for the rest.
 fn bare(upstream: &Upstream) -> SlidegateOptions {
     let url = upstream.url();
     let arguments = ["--upstream", &url, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"];
@@ -93,7 +93,7 @@ fn requests_in_flight_are_finished_before_a_server_exits() {
     let head = busy.head().unwrap();
     gateway.signal("TERM");
     wait_until("new connections to be refused", || TcpStream::connect(address).is_err());
-    assert!(idle.is_closed(), "nobody waits for those who say nothing");
+    assert!(idle.is_closed(), "a drain does not wait for idle connections");
     assert!(gateway.is_running());
     go.store(true, Ordering::SeqCst);
     assert!(head.starts_with("HTTP/1.1 200"));

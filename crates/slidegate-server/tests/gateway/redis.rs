@@ -455,7 +455,7 @@ fn a_key_that_cannot_be_counted_in_refuses_by_its_policy_and_leaves_the_gateway_
     assert_eq!(gateway.status("/"), 503);
     let ready = gateway.admin_page("/readyz");
     let text = ready.text();
-    assert_eq!(ready.status(), 200, "one client's key is nobody else's trouble: {text}");
+    assert_eq!(ready.status(), 200, "one client's key affects no other client: {text}");
     assert!(text.contains("\"degraded\":true") && !text.contains("refusing"), "{text}");
     assert!(text.contains("{\"policy\":\"api\",\"reason\":\"wrong-type\"}"), "{text}");
 }

@@ -206,7 +206,7 @@ fn what_upstream_says_in_two_ways_is_not_passed_on() {
     for path in ["/two", "/garbage", "/folded", "/nul"] {
         assert_eq!(gateway.get(path, "").problem(), 502, "{path}");
     }
-    // A response that nobody asked for is nobody's.
+    // No client gets an unsolicited response.
     for _ in 0..5 {
         let mut wire = gateway.wire();
         assert_eq!(wire.get("/more", "").text(), "ok");

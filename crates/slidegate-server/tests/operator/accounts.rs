@@ -1,4 +1,4 @@
-//! Which accounts an operator sees first, and what is told of one.
+//! Which accounts an operator sees first, and the details of one.
 
 use serde_json::{Value, json};
 use slidegate_testbed::{RedisServer, Upstream};

@@ -37,7 +37,7 @@ fn is_banned(gateway: &Gateway, policy: &str, client: &str) -> bool {
     found["accounts"][0]["banned_for_ms"].is_u64()
 }
 
-/// What a client is told that a ban refuses.
+/// The refusal of a banned client.
 fn refusal(gateway: &Gateway, path: &str, client: &str) -> String {
     gateway.get(path, &format!("X-Forwarded-For: {client}\r\n")).text()
 }
@@ -116,7 +116,7 @@ fn a_reset_at_one_gateway_lifts_the_ban_at_all_and_for_those_that_start_later() 
     let late = setup.start();
     for gateway in [&one, &two, &late] {
         assert!(!is_banned(gateway, "login", CLIENT) && !is_banned(gateway, "guard", CLIENT));
-        assert!(is_banned(gateway, "guard", other), "nobody else's");
+        assert!(is_banned(gateway, "guard", other), "no other identity's");
     }
     // It can be banned again, everywhere.
     get_banned(&late, "/guard", CLIENT);
@@ -136,8 +136,8 @@ fn a_ban_that_begins_while_redis_is_gone_is_shared_when_it_is_back() {
     get_banned(&one, "/guard", CLIENT);
     wait_until("the log", || one.output().contains("cannot exchange with other gateways"));
     assert!(is_banned(&one, "guard", CLIENT) && is_banned(&two, "guard", "10.0.0.9"));
-    assert!(!is_banned(&two, "guard", CLIENT), "nobody can tell it");
-    // It comes back empty, and is told what it has lost too.
+    assert!(!is_banned(&two, "guard", CLIENT), "Redis is down");
+    // It comes back empty, and gets again what it has lost.
     redis.restart();
     wait_until("the ban at the other", || is_banned(&two, "guard", CLIENT));
     wait_until("the log again", || {

@@ -125,7 +125,7 @@ fn setup(upstream: &Upstream, redis: &RedisServer, audit: &std::path::Path) -> G
         )
 }
 
-/// Clients of all kinds, until they are told to stop.
+/// Clients of all kinds, until they are stopped.
 struct Traffic {
     over: Arc<AtomicBool>,
     clients: JoinHandle<()>,

@@ -1,4 +1,4 @@
-//! Several gateways on one Redis: what one of them is told, all of them do.
+//! Several gateways on one Redis: an operator's change at one applies at all.
 
 use std::time::{Duration, Instant};
 

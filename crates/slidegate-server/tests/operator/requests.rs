@@ -301,7 +301,7 @@ fn check_token(requests: &[(&str, &str)]) {
             );
         }
     }
-    assert_eq!(gateway.status("/"), 200, "nobody was banned");
+    assert_eq!(gateway.status("/"), 200, "no identity was banned");
     let (status, list) = show("Authorization: Bearer hunter2hunter2\r\n", "GET", "/v1/overrides");
     assert_eq!((status, list["overrides"].as_array().unwrap().len()), (200, 0));
     let (status, taken) =

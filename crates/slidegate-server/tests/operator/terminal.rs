@@ -54,7 +54,7 @@ impl Operator {
         command
     }
 
-    /// What a command prints that does what it is told.
+    /// The output of a command that succeeds.
     pub(crate) fn run(&self, arguments: &[&str]) -> String {
         let output = self.command(arguments).output().unwrap();
         assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", errors(&output));
@@ -67,7 +67,7 @@ impl Operator {
         serde_json::from_str(&text).unwrap()
     }
 
-    /// What a command says that cannot do what it is told.
+    /// The error of a command that fails.
     pub(crate) fn fail(&self, arguments: &[&str]) -> String {
         let output = self.command(arguments).output().unwrap();
         assert_eq!(output.status.code(), Some(1), "{arguments:?}: {}", errors(&output));

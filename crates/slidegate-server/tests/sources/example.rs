@@ -8,7 +8,7 @@ use slidegate_testbed::{Gateway, Message, RedisServer, SlidegateOptions, Upstrea
 use crate::options;
 
 /// What the examples give Redis, and what a machine gives it that has a lot else to do. Those who
-/// fail open would otherwise let somebody pass whenever it is late.
+/// fail open would otherwise let a request pass whenever it is late.
 const DEADLINE: &str = "deadline = \"50ms\"";
 const PATIENT_DEADLINE: &str = "deadline = \"10s\"";
 

@@ -60,7 +60,7 @@ fn cve_2026_90711_a_sloppy_network_is_refused() {
     }
 }
 
-/// A limiter keyed on X-Forwarded-For whoever sent it.
+/// A limiter keyed on X-Forwarded-For from any peer.
 #[test]
 fn cve_2025_59152_a_client_cannot_name_itself() {
     for source in super::SOURCES {

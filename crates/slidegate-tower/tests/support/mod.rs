@@ -112,7 +112,7 @@ impl Store for Slow {
     }
 }
 
-/// A store that answers what it is told to: whether everything was spent, and for each quota in
+/// A store with scripted answers: whether everything was spent, and for each quota in
 /// turn what remains, when the first unit is free again, and when the request would fit.
 #[derive(Debug, Clone)]
 pub(crate) struct Scripted {

@@ -200,7 +200,7 @@ async fn a_client_that_is_still_sending_is_not_cut_off_from_its_answer() {
     let endpoint = Endpoint::open(&timeouts());
     let mut client = Client::connect(endpoint.address()).await;
     client.say("POST /unread HTTP/1.1\r\nhost: h\r\ncontent-length: 50000000\r\n\r\n").await;
-    // More than the kernel would take for a connection that nobody reads.
+    // More than the kernel would take for a connection that is not read.
     for _ in 0..100 {
         client.say(vec![0; 100_000]).await;
     }

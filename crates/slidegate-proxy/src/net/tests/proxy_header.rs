@@ -38,7 +38,7 @@ fn ipv6_rest() -> Vec<u8> {
     [&source.octets()[..], &[0; 16], &[0x12, 0x34, 0x01, 0xbb]].concat()
 }
 
-/// Headers, and whom they speak for.
+/// Headers, and the client that each names.
 fn headers() -> Vec<(Vec<u8>, &'static str)> {
     let ipv4 = [203, 0, 113, 7, 192, 0, 2, 1, 0x12, 0x34, 0x01, 0xbb];
     let with_extra = [&ipv4[..], &[0x04, 0x01, 0x00], &[0; 256]].concat();

@@ -8,7 +8,7 @@ use proptest::test_runner::TestRunner;
 use super::file;
 use crate::config::sources::text;
 
-/// A section or key to begin with, the bad line, and all that is said about it.
+/// A section or key to begin with, the bad line, and the whole error.
 const BAD: &[(&str, &str)] = &[
     (
         "profile = 'loud'",

@@ -210,7 +210,7 @@ async fn a_method_in_another_case_is_refused() {
         assert_eq!((got.status.as_u16(), &got.json()[0]["verdict"]), (200, &json!("allow")));
         assert_eq!(got.json()[1], reply);
     }
-    // An unknown method is nobody's in another case.
+    // An unknown method has no known spelling in another case.
     let question = json!({"method": "BREW", "path": "/export", "client": "203.0.113.7"});
     assert_eq!(api.ask(question).await["standings"][0]["policy"], "export");
 }

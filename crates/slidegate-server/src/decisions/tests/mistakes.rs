@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::api;
 use crate::decisions::question::MAX_BYTES;
 
-/// Each question, its first mistake, and a part of what is said of it.
+/// Each question, its first mistake, and a part of the error.
 #[tokio::test]
 async fn a_questions_first_mistake_is_named() {
     let api = api();

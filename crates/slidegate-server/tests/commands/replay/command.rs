@@ -1,4 +1,4 @@
-//! What is told, and in which form.
+//! The command's output, and its forms.
 
 use serde_json::{Value, json};
 use slidegate::Identity;

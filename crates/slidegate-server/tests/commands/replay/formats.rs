@@ -230,7 +230,7 @@ fn an_audit_trail_has_identities_and_plans() {
     assert_eq!((refused, plans), (vec!["user:42", "x-tenant:acme"], vec!["free", "pro"]));
     assert_eq!(report["policies"][0]["quotas"][1]["busiest"]["identity"], "api-key:ada");
 
-    // A key that nobody has issued is known by its digest.
+    // A key that was not issued is shown by its digest.
     files.write("candidate.toml", PLANS);
     let key = unknown.to_string();
     files.write("audit.log", [line(10, &key, "free"), line(11, &key, "free")].concat());

@@ -236,7 +236,7 @@ proptest! {
         let report = files.json(&["--sweep", &range, "log.csv"]);
         let (mut expected, refused) = model(&policies, &log);
         for (own, policy) in expected.iter_mut().zip(&policies) {
-            // Without requests there are no identities, and nothing is said of quotas.
+            // Without requests there are no identities, and the report has no quotas.
             if own.requests == 0 {
                 own.busiest.clear();
                 own.refused_first.clear();

@@ -27,7 +27,7 @@ const ARGUMENTS: [&str; 7] = [
     "access.log",
 ];
 
-/// A log in which somebody has written markup wherever a client can write.
+/// A log with markup wherever a client can write.
 fn files() -> Files {
     let files = Files::with_config(CONFIG);
     files.write("current.toml", "[[policy]]\nname = \"old\"\nquotas = [\"1000/min\"]\n");
