@@ -38,7 +38,8 @@ use std::time::Duration;
 
 use crate::identity::Identity;
 use crate::limit::{
-    Charge, Charges, LedgerEntry, Name, Quota, Quotas, Receipt, Spent, Standing, Store, Timestamp,
+    Charge, Charges, LedgerEntry, Name, Once, Quota, Quotas, Receipt, Settled, Settlement, Spent,
+    Standing, Store, Timestamp,
 };
 
 /// Makes stores for the suite and moves their clock.
@@ -71,6 +72,8 @@ pub async fn run(harness: &impl Harness) {
     counted_denials_keep_out(harness).await;
     counted_denials_are_recorded_whichever_charge_denied(harness).await;
     counted_denials_violate_only_what_had_no_room(harness).await;
+    records_are_written_whether_they_fit_or_not(harness).await;
+    records_close_an_account_for_a_window_at_most(harness).await;
     retry_after_is_true(harness).await;
     shadow_never_denies(harness).await;
     peek_spends_nothing(harness).await;
@@ -78,6 +81,8 @@ pub async fn run(harness: &impl Harness) {
     read_has_what_is_counted_in_ticks_and_denials(harness).await;
     reset_forgets(harness).await;
     refund_gives_back(harness).await;
+    settling_refunds_or_records_the_difference(harness).await;
+    settling_under_a_name_is_done_once(harness).await;
     change_of_units_keeps_history(harness).await;
     change_of_units_across_ticks_keeps_history(harness).await;
     accounts_are_apart(harness).await;
@@ -119,6 +124,10 @@ impl Payer {
     fn cost(&self, units: u32) -> Charge<'_> {
         let units = NonZeroU32::new(units).expect("a cost of at least one");
         self.charge().with_cost(units).expect("a cost that can be paid")
+    }
+
+    fn record(&self, units: u32) -> Charge<'_> {
+        self.charge().record(NonZeroU32::new(units).expect("at least one"))
     }
 }
 
@@ -337,6 +346,60 @@ async fn counted_denials_violate_only_what_had_no_room(harness: &impl Harness) {
     assert!(spend(&store, counted).await.spent, "a minute's pause is enough");
 }
 
+async fn records_are_written_whether_they_fit_or_not(harness: &impl Harness) {
+    let store = harness.store().await;
+    let payer = Payer::new("record", &[Quota::per_minute(10), Quota::per_hour(100)]);
+    let fitting = spend(&store, payer.record(7)).await;
+    assert!(fitting.spent, "it fitted");
+    assert_eq!(remaining(&fitting), [3, 93]);
+    harness.advance(10 * SECOND).await;
+    let beyond = spend(&store, payer.record(6)).await;
+    assert!(!beyond.spent, "it did not fit the minute");
+    assert_eq!(remaining(&beyond), [0, 87], "and is written into both windows");
+    assert_eq!(
+        [&beyond.standings[0], &beyond.standings[1]].map(Standing::is_violated),
+        [true, false]
+    );
+    let open = peek(&store, payer.charge()).await;
+    assert_eq!(open.standings[0].retry_after(), 50 * SECOND, "four of the seven have to leave");
+    harness.advance(50 * SECOND - MS).await;
+    assert!(!spend(&store, payer.charge()).await.spent);
+    harness.advance(MS).await;
+    assert_eq!(admitted(&store, payer.charge(), 9).await, 4, "the newest six are left");
+    let room = Payer::new("room", &[Quota::per_minute(5)]);
+    let both = charges([payer.record(1), room.record(2)]);
+    let mixed = store.spend(&both).await.expect("the store answers");
+    assert!(!mixed.spent);
+    assert_eq!(remaining(&mixed)[2], 3, "one that fits is written, too");
+    let plain = Payer::new("plain", &[Quota::per_minute(5)]);
+    let denied = charges([payer.record(1), plain.charge()]);
+    assert!(!store.spend(&denied).await.expect("the store answers").spent);
+    assert_eq!(remaining(&peek(&store, plain.charge()).await), [5], "others are all or nothing");
+}
+
+async fn records_close_an_account_for_a_window_at_most(harness: &impl Harness) {
+    let store = harness.store().await;
+    let sizes = [(1000, 1), (5000, 15), (1, 1)];
+    for (units, tick_ms) in sizes {
+        let payer = Payer::new(&format!("above-{units}"), &[Quota::per_minute(units)]);
+        for _ in 0..3 {
+            let above = spend(&store, payer.record(5 * units)).await;
+            assert!(!above.spent, "more than there is");
+            assert_eq!(remaining(&above), [0]);
+        }
+        let closed = peek(&store, payer.charge()).await.standings[0].retry_after();
+        let tick = tick_ms * MS;
+        assert!(MINUTE <= closed && closed < MINUTE + tick, "{closed:?} for {units}");
+        let counted: u32 =
+            ages(&store, payer.charge()).await[0].iter().map(|(_, units)| units).sum();
+        assert_eq!(counted, units, "no more than can matter");
+        harness.advance(closed - MS).await;
+        assert!(!peek(&store, payer.charge()).await.spent);
+        harness.advance(MS).await;
+        assert!(spend(&store, payer.cost(units)).await.spent, "all is free again");
+    }
+}
+
 async fn retry_after_is_true(harness: &impl Harness) {
     let store = harness.store().await;
     let payer = Payer::new("retry", &[Quota::per_minute(10)]);
@@ -480,6 +543,75 @@ async fn refund_gives_back(harness: &impl Harness) {
     assert_eq!(remaining(&peek(&store, payer.charge()).await), [3]);
     store.refund(&payer.cost(5).into(), Spent::Newest).await.expect("the store answers");
     assert_eq!(remaining(&peek(&store, payer.charge()).await), [5], "no more than was spent");
+}
+
+async fn settling_refunds_or_records_the_difference(harness: &impl Harness) {
+    let store = harness.store().await;
+    let payer = Payer::new("settle", &[Quota::per_minute(10), Quota::per_hour(50)]);
+    let settle = async |held: Charge<'_>, at, units| {
+        let settlement = Settlement { at, units, once: None };
+        let settled = store.settle(&held.into(), settlement).await.expect("the store answers");
+        assert_eq!(settled, Settled::Now);
+    };
+    let first = spend(&store, payer.cost(4)).await;
+    harness.advance(10 * SECOND).await;
+    let second = spend(&store, payer.cost(4)).await;
+    harness.advance(10 * SECOND).await;
+    settle(payer.cost(4), first.at, 1).await;
+    assert_eq!(remaining(&peek(&store, payer.charge()).await), [5, 45]);
+    let minute = [(20 * SECOND, 1), (10 * SECOND, 4)];
+    assert_eq!(ages(&store, payer.charge()).await[0], minute, "at the instant of the hold");
+    settle(payer.cost(4), second.at, 4).await;
+    assert_eq!(remaining(&peek(&store, payer.charge()).await), [5, 45], "the hold was right");
+    settle(payer.cost(4), second.at, 30).await;
+    let overrun = peek(&store, payer.charge()).await;
+    assert_eq!(remaining(&overrun), [0, 19], "26 more, beyond the quota");
+    assert_eq!(overrun.standings[0].retry_after(), MINUTE, "recorded now");
+    let third = Payer::new("settle-to-nothing", &[Quota::per_minute(10)]);
+    let held = spend(&store, third.cost(10)).await;
+    settle(third.cost(10), held.at, 0).await;
+    assert_eq!(remaining(&peek(&store, third.charge()).await), [10]);
+    let held = spend(&store, third.cost(2)).await;
+    harness.advance(MINUTE).await;
+    assert!(spend(&store, third.cost(3)).await.spent);
+    settle(third.cost(2), held.at, 0).await;
+    assert_eq!(remaining(&peek(&store, third.charge()).await), [7], "it had left its window");
+    settle(third.cost(2), held.at, 6).await;
+    assert_eq!(
+        remaining(&peek(&store, third.charge()).await),
+        [3],
+        "what was used counts late, too"
+    );
+}
+
+async fn settling_under_a_name_is_done_once(harness: &impl Harness) {
+    let store = harness.store().await;
+    let payers = ["once", "once-too"].map(|name| Payer::new(name, &[Quota::per_minute(20)]));
+    let held = charges(payers.iter().map(|payer| payer.cost(5)));
+    let at = store.spend(&held).await.expect("the store answers").at;
+    let settle = async |id, units| {
+        let once = Some(Once { id, within: MINUTE });
+        let settlement = Settlement { at, units, once };
+        store.settle(&held, settlement).await.expect("the store answers")
+    };
+    let left = async || {
+        let mut left = Vec::new();
+        for payer in &payers {
+            left.extend(remaining(&peek(&store, payer.charge()).await));
+        }
+        left
+    };
+    assert_eq!(settle("one", 2).await, Settled::Now);
+    assert_eq!(left().await, [18, 18]);
+    for units in [0, 2, 9] {
+        assert_eq!(settle("one", units).await, Settled::Before);
+        assert_eq!(left().await, [18, 18]);
+    }
+    assert_eq!(settle("two", 9).await, Settled::Now, "another name");
+    assert_eq!(left().await, [14, 14]);
+    let all = together((0..50).map(|_| settle("three", 8))).await;
+    assert_eq!(all.iter().filter(|settled| **settled == Settled::Now).count(), 1);
+    assert_eq!(left().await, [11, 11]);
 }
 
 async fn change_of_units_keeps_history(harness: &impl Harness) {

@@ -1,13 +1,13 @@
 //! The gate's answer to a request.
 
-use std::borrow::Cow;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::limit::{Name, Quotas, Receipt, Standing, Standings, Timestamp};
+use crate::hold::SpentIn;
+use crate::limit::{Name, Receipt, Standing, Standings, Timestamp};
 use crate::policy::matching::{Match, Matches};
-use crate::policy::{CandidateStanding, CheckedPlan, Identity, Policies};
+use crate::policy::{CandidateStanding, CheckedPlan, Identity, ResponseRule};
 
 /// Whether a request may pass, and where every quota that it touched stands. The default is that of
 /// a request that matches no policy.
@@ -17,16 +17,8 @@ pub struct Decision {
     pub(crate) verdict: Verdict,
     pub(crate) policies: Vec<PolicyStanding>,
     pub(crate) degraded: bool,
+    pub(crate) recorded: bool,
     banned_by: Option<Name>,
-}
-
-/// Where a charge was spent, and when, by that store's clock.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum SpentIn {
-    /// The gate's own store.
-    Local(Timestamp),
-    /// The store that the gate was given.
-    Shared(Timestamp),
 }
 
 /// The yes or no.
@@ -94,6 +86,8 @@ pub struct PolicyStanding {
     pub caller_quotas: bool,
     /// Where each quota of its [candidate](crate::Policy::candidate) stands; empty if it has none.
     pub candidate: Vec<CandidateStanding>,
+    /// What the response changes about the cost.
+    pub(crate) response: Option<Arc<ResponseRule>>,
     /// None if nothing was spent.
     pub(crate) spent: Option<SpentIn>,
 }
@@ -110,20 +104,23 @@ impl Decision {
         Self { verdict: Verdict::Block(block), banned_by, ..Self::default() }
     }
 
-    /// Adds the receipt for the charges that `selects` picks. If they were spent, `spent` says where.
+    /// Adds the receipt for the charges that `selects` picks. If they are spent for real, `spent` says
+    /// where.
     pub(crate) fn add(
         &mut self,
         receipt: &Receipt,
         matches: &Matches<'_>,
         selects: impl Fn(&Match<'_>) -> bool,
-        spent: Option<SpentIn>,
+        spent: Option<fn(Timestamp) -> SpentIn>,
     ) {
         let mut standings = receipt.standings.as_slice();
-        for matched in matches.iter().filter(|matched| selects(matched)) {
+        let selected = matches.iter().filter(|matched| selects(matched));
+        for (index, matched) in selected.enumerate() {
             let policy = matched.policy;
             let own = take_ledgers(&mut standings, matched);
             let is_spent = receipt.spent && !own.iter().any(Standing::is_violated);
-            let is_counted = spent.is_some() && (is_spent || policy.count_denied);
+            let is_written = is_spent || policy.count_denied || matches.records;
+            let is_counted = spent.is_some() && is_written;
             if !receipt.spent && !policy.shadow {
                 self.deny(own.iter().map(Standing::retry_after).max().unwrap_or_default());
             }
@@ -138,7 +135,8 @@ impl Decision {
                 standings: matched.standings(own),
                 caller_quotas: matched.caller_quotas,
                 candidate: matched.candidate_standings(own, is_counted),
-                spent: spent.filter(|_| receipt.spent),
+                response: policy.response.clone(),
+                spent: spent.filter(|_| receipt.spent).map(|spent| spent(receipt.at_of(index))),
             });
         }
         self.degraded |= receipt.degraded;
@@ -163,30 +161,6 @@ impl Decision {
         self.deny(longest.unwrap_or_default());
     }
 
-    /// The policies that it has spent under, with the identities and the quotas that it was made by: those
-    /// in force may be others by now.
-    pub(crate) fn spent_matches<'p>(&'p self, policies: &'p Policies) -> Matches<'p> {
-        let mut matches = Matches::default();
-        for standing in self.policies.iter().filter(|standing| !standing.is_violated()) {
-            let Ok(policy) = policies.find(&standing.policy) else { continue };
-            let quotas = standing.standings.iter().map(Standing::quota);
-            let Ok(quotas) = Quotas::new(quotas) else { continue };
-            matches.list.push(Match {
-                policy,
-                identity: standing.identity,
-                ledgers: policy
-                    .ledgers_beside(&quotas, policy.lease.filter(|_| !standing.caller_quotas)),
-                candidate: None,
-                quotas: Cow::Owned(quotas),
-                plan: None,
-                unknown_plan: None,
-                cost: standing.cost,
-                caller_quotas: standing.caller_quotas,
-            });
-        }
-        matches
-    }
-
     /// How an account took part, if it did.
     pub(crate) fn of(&self, policy: &Name, identity: &Identity) -> Option<&PolicyStanding> {
         self.policies.iter().find(|own| own.policy == *policy && own.identity == *identity)
@@ -203,6 +177,7 @@ impl Decision {
         }
         self.policies.extend(other.policies);
         self.degraded |= other.degraded;
+        self.recorded |= other.recorded;
         self
     }
 
@@ -248,6 +223,12 @@ impl Decision {
     /// it is an operator's ban, the policy that the override names, and none if it is for all policies.
     pub fn banned_by(&self) -> Option<&Name> {
         self.banned_by.as_ref()
+    }
+
+    /// Whether it is about units that were [recorded](crate::Gate::record_named): a verdict that is not
+    /// [`Verdict::Allow`] then says that they exceeded a quota, and refuses nothing by itself.
+    pub fn is_recorded(&self) -> bool {
+        self.recorded
     }
 
     /// Whether a store's trouble had a part in the decision.

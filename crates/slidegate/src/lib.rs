@@ -58,6 +58,7 @@ mod chosen;
 pub mod conformance;
 mod decision;
 mod gate;
+mod hold;
 mod identity;
 pub mod limit;
 mod limiter;
@@ -66,6 +67,7 @@ pub mod policy;
 pub use crate::chosen::ChosenStats;
 pub use crate::decision::{Block, Decision, PolicyStanding, Verdict};
 pub use crate::gate::{Admin, Gate, Inspection};
+pub use crate::hold::{HeldCharge, Hold, SpentIn};
 pub use crate::limit::{
     Account, Clock, ManualClock, MemoryStore, Name, Quota, QuotaError, Standing, Store, StoreError,
     Timestamp,

@@ -13,7 +13,7 @@ use crate::support::now;
 use http::Method;
 use proptest::prelude::*;
 use proptest::test_runner::FileFailurePersistence;
-use slidegate::limit::{AccountReading, Charge, Charges, Receipt, Spent};
+use slidegate::limit::{AccountReading, Charge, Charges, Receipt, Settled, Settlement, Spent};
 use slidegate::policy::ActiveBan;
 use slidegate::{
     Account, AccountError, Ban, Block, Clock, Decision, Facts, Gate, Identity, ManualClock,
@@ -504,6 +504,14 @@ impl Store for Counting {
         Ok(())
     }
 
+    async fn settle(
+        &self,
+        charges: &Charges<'_>,
+        settlement: Settlement<'_>,
+    ) -> Result<Settled, StoreError> {
+        self.ask().settle_now(charges, settlement)
+    }
+
     async fn reset(&self, charges: &Charges<'_>) -> Result<(), StoreError> {
         self.ask().reset_now(charges);
         Ok(())
@@ -595,6 +603,14 @@ impl Store for Slow {
     async fn refund(&self, charges: &Charges<'_>, spent: Spent) -> Result<(), StoreError> {
         self.0.refund_now(charges, spent);
         Ok(())
+    }
+
+    async fn settle(
+        &self,
+        charges: &Charges<'_>,
+        settlement: Settlement<'_>,
+    ) -> Result<Settled, StoreError> {
+        self.0.settle_now(charges, settlement)
     }
 
     async fn reset(&self, charges: &Charges<'_>) -> Result<(), StoreError> {

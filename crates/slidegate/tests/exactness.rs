@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use proptest::test_runner::{FileFailurePersistence, TestCaseResult};
-use slidegate::limit::{Charge, Charges, Ledger, Quotas, Receipt, Spent};
+use slidegate::limit::{
+    Charge, Charges, Ledger, Once, Quotas, Receipt, Settled, Settlement, Spent,
+};
 use slidegate::{Clock, Identity, ManualClock, MemoryStore, Name, Quota, Timestamp};
 
 use crate::model::{self, Admitted, Answer, History, Kind, Limit, Model, Standing};
@@ -74,6 +76,8 @@ enum Call {
     /// Of an earlier call, spent or not.
     RefundAt(prop::sample::Index),
     Reset,
+    /// Of so many times the cost.
+    Record(u32),
 }
 
 impl Story {
@@ -178,11 +182,16 @@ impl Subject {
         let mut list = Charges::new();
         for (charge, quotas) in charges.iter().zip(&quotas) {
             let (policy, identity) = &self.names[charge.account];
-            let made = Charge::new(policy, identity, quotas)
-                .with_cost(NonZeroU32::new(charge.cost).expect("a cost"))
-                .expect("a cost within the units")
-                .count_denied(charge.kind == Kind::CountDenied)
-                .shadow(charge.kind == Kind::Shadow);
+            let (made, cost) =
+                (Charge::new(policy, identity, quotas), NonZeroU32::new(charge.cost));
+            let cost = cost.expect("a cost");
+            let fitting = || made.with_cost(cost).expect("a cost within the units");
+            let made = match charge.kind {
+                Kind::Plain => fitting(),
+                Kind::CountDenied => fitting().count_denied(true),
+                Kind::Shadow => fitting().shadow(true),
+                Kind::Record => made.record(cost),
+            };
             list.push(made).expect("accounts that differ");
         }
         ask(&list)
@@ -328,9 +337,97 @@ fn agrees_with_the_model(story: &Story) -> TestCaseResult {
                 subject.reset(&charges);
                 model.reset(&charges);
             }
+            Call::Record(times) => {
+                let recorded = |charge: &model::Charge| model::Charge {
+                    cost: charge.cost.saturating_mul(times),
+                    kind: Kind::Record,
+                    ..charge.clone()
+                };
+                let recorded: Vec<_> = charges.iter().map(recorded).collect();
+                prop_assert_eq!(subject.spend(&recorded), model.spend(&recorded, now_ns));
+            }
         }
         prop_assert_eq!(subject.peek(&charges), model.look(&charges, now_ns));
     }
+    Ok(())
+}
+
+/// What happens to an account whose costs are known afterwards.
+#[derive(Debug, Clone, Copy)]
+enum Settling {
+    /// A request that holds this percentage of the units, at least one.
+    Hold(u32),
+    /// An earlier one that has turned out to cost this percentage of its hold.
+    Settle(prop::sample::Index, u32),
+    /// A settlement that was made, once more.
+    Again(prop::sample::Index),
+}
+
+/// What is admitted never exceeds the units in any window, and as long as nothing was used beyond them,
+/// an account stands where the model says. What a record has pushed out may be refunded from other units
+/// of its tick or not at all, so after that it may stand otherwise, by what was understated at most.
+fn settle_as_the_model(limit: Limit, steps: &[(Advance, Settling)]) -> TestCaseResult {
+    let subject = Subject::on(ManualClock::new(Timestamp::from_nanos(START_NS)), 1);
+    let of = |cost, kind| model::Charge { account: 0, limits: vec![limit], cost, kind };
+    let (mut model, mut now_ns) = (Model::default(), START_NS);
+    let (mut holds, mut settled) = (Vec::<(u64, u32)>::new(), Vec::new());
+    let (mut names, mut understated) = (0, 0);
+    let mut admitted = Admitted::default();
+    let settle = |(at_ns, held): (u64, u32), units: u32, name: u32| {
+        let id = name.to_string();
+        let once = Some(Once { id: &id, within: Duration::from_secs(1_000_000 * 86_400) });
+        let settlement = Settlement { at: Timestamp::from_nanos(at_ns), units, once };
+        subject.with(&[of(held, Kind::Plain)], |c| subject.store.settle_now(c, settlement))
+    };
+    for (advance, step) in steps {
+        let one = [of(1, Kind::Plain)];
+        now_ns = advance.after_ns(now_ns, &one[0], &model.leaving_ns(&one[0], now_ns));
+        subject.set_ns(now_ns);
+        match *step {
+            Settling::Hold(percent) => {
+                let held = (limit.units * percent).div_ceil(100).max(1);
+                let hold = [of(held, Kind::Plain)];
+                let answer = subject.spend(&hold);
+                prop_assert!(understated > 0 || model.look(&hold, now_ns).spent == answer.spent);
+                if answer.spent {
+                    model.spend(&hold, now_ns);
+                    admitted.add(now_ns, held);
+                    holds.push((now_ns, held));
+                }
+            }
+            Settling::Settle(index, percent) if !holds.is_empty() => {
+                let hold = holds.swap_remove(index.index(holds.len()));
+                let (at_ns, held) = hold;
+                let units = (held * percent).div_ceil(100);
+                if is_being_rounded(&one, at_ns, now_ns) {
+                    continue;
+                }
+                names += 1;
+                prop_assert_eq!(settle(hold, units, names).expect("room"), Settled::Now);
+                settled.push((hold, units, names));
+                if units < held {
+                    model.refund_at(&[of(held - units, Kind::Plain)], at_ns, now_ns);
+                    admitted.take_back(at_ns, held);
+                    admitted.add_at(at_ns, units);
+                } else if units > held {
+                    let beyond = [of(units - held, Kind::Record)];
+                    let left = model.look(&beyond, now_ns).standings[0].remaining;
+                    understated += (units - held).saturating_sub(left);
+                    model.spend(&beyond, now_ns);
+                }
+            }
+            Settling::Again(index) if !settled.is_empty() => {
+                let (hold, units, name) = *index.get(&settled);
+                prop_assert_eq!(settle(hold, units, name).expect("room"), Settled::Before);
+            }
+            Settling::Settle(..) | Settling::Again(_) => {}
+        }
+        let (found, expected) = (subject.peek(&one), model.look(&one, now_ns));
+        let most = expected.standings[0].remaining + understated;
+        prop_assert!(found.standings[0].remaining <= most);
+        prop_assert!(understated > 0 || found == expected, "{:?} {:?}", found, expected);
+    }
+    prop_assert!(admitted.most_within(limit.window_ns()) <= u64::from(limit.units));
     Ok(())
 }
 
@@ -530,6 +627,40 @@ proptest! {
         )
     ) {
         agrees_with_the_model(&story)?;
+    }
+
+    #[test]
+    fn records_are_written_down_and_only_the_newest_matter(
+        story in story(
+            account(one_of(&[Kind::Plain, Kind::Shadow]), || units().prop_map(|units| vec![units])),
+            prop_oneof![
+                12 => Just(Call::Spend),
+                4 => (1..=5_u32).prop_map(Call::Record),
+                2 => Just(Call::Peek),
+                1 => Just(Call::Reset),
+            ],
+        )
+    ) {
+        agrees_with_the_model(&story)?;
+    }
+
+    #[test]
+    fn holds_that_are_settled_count_as_what_they_cost(
+        window_ms in window_ms(),
+        units in 2..=40_u32,
+        steps in prop::collection::vec(
+            (
+                advance(),
+                prop_oneof![
+                    3 => (1..=100_u32).prop_map(Settling::Hold),
+                    2 => (any::<prop::sample::Index>(), 0..=300_u32).prop_map(|(i, p)| Settling::Settle(i, p)),
+                    1 => any::<prop::sample::Index>().prop_map(Settling::Again),
+                ],
+            ),
+            1..200,
+        ),
+    ) {
+        settle_as_the_model(Limit { units, window_ms }, &steps)?;
     }
 
     #[test]
@@ -941,7 +1072,7 @@ impl Book {
             self.ledger.spend(quota, cost, now);
             self.admitted.add(self.now_ns, cost);
         } else if kind == Kind::CountDenied {
-            self.ledger.spend_denied(quota, cost, now);
+            self.ledger.record(quota, cost, now);
         }
         let (entries, bound) = (self.ledger.entries(), self.most_units(limit, kind).min(4_097));
         prop_assert!(entries <= bound as usize, "{entries} entries, at most {bound} expected");

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::support::now;
 use http::Method;
-use slidegate::limit::{AccountReading, Charge, Charges, Receipt, Spent};
+use slidegate::limit::{AccountReading, Charge, Charges, Receipt, Settled, Settlement, Spent};
 use slidegate::{
     Account, AccountError, Ban, Decision, Facts, Gate, Identity, ManualClock, MemoryStore,
     OnStoreError, Policies, Policy, Quota, Scope, Source, Store, StoreError, Verdict,
@@ -67,6 +67,10 @@ impl Store for Down {
     }
 
     async fn refund(&self, _: &Charges<'_>, _: Spent) -> Result<(), StoreError> {
+        self.fail()
+    }
+
+    async fn settle(&self, _: &Charges<'_>, _: Settlement<'_>) -> Result<Settled, StoreError> {
         self.fail()
     }
 

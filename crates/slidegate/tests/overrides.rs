@@ -10,7 +10,7 @@ use crate::support::now;
 use http::{HeaderMap, Method};
 use proptest::prelude::*;
 use proptest::test_runner::FileFailurePersistence;
-use slidegate::limit::{AccountReading, Charge, Charges, Receipt, Spent};
+use slidegate::limit::{AccountReading, Charge, Charges, Receipt, Settled, Settlement, Spent};
 use slidegate::policy::{Action, Override, Overrides, PoliciesBuilder, TooManyOverrides};
 use slidegate::{
     AccessList, Account, AccountError, Ban, Block, Clock, Consistency, Decision, Facts, Gate,
@@ -126,6 +126,14 @@ impl Store for Counted {
     async fn refund(&self, charges: &Charges<'_>, spent: Spent) -> Result<(), StoreError> {
         self.store().refund_now(charges, spent);
         Ok(())
+    }
+
+    async fn settle(
+        &self,
+        charges: &Charges<'_>,
+        settlement: Settlement<'_>,
+    ) -> Result<Settled, StoreError> {
+        self.store().settle_now(charges, settlement)
     }
 
     async fn reset(&self, charges: &Charges<'_>) -> Result<(), StoreError> {
@@ -825,6 +833,10 @@ impl Store for Down {
     }
 
     async fn refund(&self, _: &Charges<'_>, _: Spent) -> Result<(), StoreError> {
+        Err(StoreError::Deadline(MINUTE))
+    }
+
+    async fn settle(&self, _: &Charges<'_>, _: Settlement<'_>) -> Result<Settled, StoreError> {
         Err(StoreError::Deadline(MINUTE))
     }
 

@@ -11,7 +11,7 @@ use axum::body::Body;
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, Response};
 use http_body_util::BodyExt;
-use slidegate::limit::{AccountReading, Charge, Charges, Receipt, Spent};
+use slidegate::limit::{AccountReading, Charge, Charges, Receipt, Settled, Settlement, Spent};
 use slidegate::policy::PoliciesBuilder;
 use slidegate::{
     Decision, Facts, Gate, ManualClock, MemoryStore, Policies, Policy, Standing, Store, StoreError,
@@ -80,6 +80,10 @@ impl Store for Down {
         self.fail()
     }
 
+    async fn settle(&self, _: &Charges<'_>, _: Settlement<'_>) -> Result<Settled, StoreError> {
+        self.fail()
+    }
+
     async fn reset(&self, _: &Charges<'_>) -> Result<(), StoreError> {
         self.fail()
     }
@@ -105,6 +109,14 @@ impl Store for Slow {
 
     async fn refund(&self, charges: &Charges<'_>, spent: Spent) -> Result<(), StoreError> {
         self.0.refund(charges, spent).await
+    }
+
+    async fn settle(
+        &self,
+        charges: &Charges<'_>,
+        settlement: Settlement<'_>,
+    ) -> Result<Settled, StoreError> {
+        self.0.settle(charges, settlement).await
     }
 
     async fn reset(&self, charges: &Charges<'_>) -> Result<(), StoreError> {
@@ -148,6 +160,10 @@ impl Store for Scripted {
 
     async fn refund(&self, _: &Charges<'_>, _: Spent) -> Result<(), StoreError> {
         Ok(())
+    }
+
+    async fn settle(&self, _: &Charges<'_>, _: Settlement<'_>) -> Result<Settled, StoreError> {
+        Ok(Settled::Now)
     }
 
     async fn reset(&self, _: &Charges<'_>) -> Result<(), StoreError> {

@@ -15,10 +15,13 @@ use smallvec::SmallVec;
 
 use self::uncounted::Uncounted;
 use crate::chosen::{ChosenIdentities, ChosenStats};
-use crate::decision::{Block, Decision, PolicyStanding, SpentIn};
+use crate::decision::{Block, Decision, PolicyStanding};
+use crate::hold::{HeldCharge, Hold, SpentIn};
 use crate::limit::clock::{Clock, Timestamp, Warning};
 use crate::limit::memory::{Commit, MemoryStore};
-use crate::limit::{Charge, Charges, Name, Quotas, Spent, Store, StoreError};
+use crate::limit::{
+    Charge, Charges, Name, Once, Quotas, Settled, Settlement, Spent, Store, StoreError,
+};
 use crate::policy::bad_request::{check_credentials, credentials_headers};
 use crate::policy::ban::{ActiveBan, Bans};
 use crate::policy::matching::{AccountError, Match, Matches, NamedCharge, Policies};
@@ -140,14 +143,68 @@ impl<S: Store> Gate<S> {
     /// It is for the caller to do so once: what others spent at the same instant cannot be told
     /// apart.
     pub async fn refund(&self, decision: &Decision) -> Result<(), StoreError> {
+        self.settle(&decision.hold(), |_| 0, None).await.map(drop)
+    }
+
+    /// Settles what a decision has spent: `cost_of` says what each charge turned out to cost. Units that
+    /// were held and not used are refunded at the instant at which they were held; units above the hold
+    /// are recorded, also beyond the quota.
+    ///
+    /// Without `once` it is for the caller to settle once. With it, a second settlement under the same
+    /// name changes nothing, at whichever gate that shares the store, and returns
+    /// [`Settled::Before`]. After an error, what is not settled yet can be settled by the same call.
+    ///
+    /// ```
+    /// use slidegate::{Facts, Gate, MemoryStore, Policies, Policy};
+    ///
+    /// # async fn generate() -> Result<(), Box<dyn std::error::Error>> {
+    /// let tokens = Policy::new("tokens").quota("100000/min").cost(1000);
+    /// let gate = Gate::new(Policies::builder().policy(tokens).build()?, MemoryStore::new());
+    ///
+    /// let decision = gate.decide(&Facts::new(&http::Method::POST, "/chat")).await?;
+    /// if decision.is_allowed() {
+    ///     let used = 1370; // as the model says afterwards
+    ///     gate.settle(&decision.hold(), |_| used, None).await?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn settle(
+        &self,
+        hold: &Hold,
+        cost_of: impl Fn(&HeldCharge) -> u32,
+        once: Option<Once<'_>>,
+    ) -> Result<Settled, StoreError> {
         let active = self.active.load();
-        let matches = decision.spent_matches(&active.policies);
-        let mut outcome = Ok(());
-        for spent in spends(decision) {
-            let charges = spent_charges(&matches, decision, spent, |_| true);
-            outcome = outcome.and(self.take_back(&charges, spent).await);
+        let ledgers: SmallVec<[Quotas; 1]> =
+            hold.charges.iter().map(|held| active.policies.ledgers_of(held)).collect();
+        let held = || hold.charges.iter().zip(&ledgers);
+        let mut groups: SmallVec<[(SpentIn, u32); 1]> = SmallVec::new();
+        for charge in &hold.charges {
+            let group = (charge.spent, cost_of(charge));
+            if !groups.contains(&group) {
+                groups.push(group);
+            }
         }
-        outcome
+        let (mut settled, mut outcome) = (Settled::Before, Ok(()));
+        for (spent, units) in groups {
+            let own = held().filter(|(held, _)| (held.spent, cost_of(held)) == (spent, units));
+            let charges = own.map(|(held, ledgers)| active.policies.held_charge(held, ledgers));
+            let charges = Charges::of_accounts(charges);
+            let done = match spent {
+                SpentIn::Local(at) => {
+                    self.local.settle_now(&charges, Settlement { at, units, once })
+                }
+                SpentIn::Shared(at) => {
+                    self.store.settle(&charges, Settlement { at, units, once }).await
+                }
+            };
+            match done {
+                Ok(done) => settled = settled.or(done),
+                Err(error) => outcome = Err(error),
+            }
+        }
+        outcome.map(|()| settled)
     }
 
     /// Spends every one of these charges, or none.
@@ -178,12 +235,22 @@ impl<S: Store> Gate<S> {
         &self,
         charges: &[NamedCharge<'_>],
     ) -> Result<Decision, AccountError> {
-        self.run_named(charges, Commit::Spend).await
+        self.run_named(charges, NamedCall::Decide).await
+    }
+
+    /// Writes down what these charges cost whether it fits or not, because it is already used. The
+    /// verdict says whether it fitted, and until when the accounts are closed if not; a cost above a
+    /// quota closes an account for one window. Bans do not apply.
+    pub async fn record_named(
+        &self,
+        charges: &[NamedCharge<'_>],
+    ) -> Result<Decision, AccountError> {
+        self.run_named(charges, NamedCall::Record).await
     }
 
     /// Tells what would be decided now, and spends nothing. Standings are as they are.
     pub async fn peek_named(&self, charges: &[NamedCharge<'_>]) -> Result<Decision, AccountError> {
-        self.run_named(charges, Commit::Nothing).await
+        self.run_named(charges, NamedCall::Peek).await
     }
 
     /// Takes back the newest units of these accounts: in each window as many as there are, up to the
@@ -272,10 +339,13 @@ impl<S: Store> Gate<S> {
     async fn run_named(
         &self,
         charges: &[NamedCharge<'_>],
-        commit: Commit,
+        call: NamedCall,
     ) -> Result<Decision, AccountError> {
         let active = self.active.load();
-        let matches = active.policies.resolve_named(charges, self.overrides_now(&active))?;
+        let mut matches = Matches { records: call == NamedCall::Record, ..Matches::default() };
+        let overrides = self.overrides_now(&active);
+        active.policies.resolve_named(charges, overrides, &mut matches)?;
+        let commit = if call == NamedCall::Peek { Commit::Nothing } else { Commit::Spend };
         Ok(self.charge(matches, commit).await?)
     }
 
@@ -339,7 +409,7 @@ impl<S: Store> Gate<S> {
             }
             match answer {
                 Ok(receipt) => {
-                    let spent = commit.spent(group.spent_at(receipt.at));
+                    let spent = commit.spent(group.spent_in());
                     decision.add(&receipt, &matches, |matched| group.has(matched), spent);
                 }
                 Err(error) if charges.deny_on_store_error() => outcome = Err(error),
@@ -348,9 +418,13 @@ impl<S: Store> Gate<S> {
                     outcome = self.fall_back(&matches, group, commit, &mut decision);
                 }
             }
-            if outcome.is_err() || !decision.is_allowed() {
+            if outcome.is_err() || !(decision.is_allowed() || matches.records) {
                 break;
             }
+        }
+        if matches.records {
+            decision.recorded = true;
+            return outcome.map(|()| decision);
         }
         let is_refused = outcome.is_err() || !decision.is_allowed();
         if is_refused && decision.policies().iter().any(|policy| policy.spent.is_some()) {
@@ -365,6 +439,9 @@ impl<S: Store> Gate<S> {
 
     /// The decision on a request that is not to be charged.
     fn decide_uncharged(&self, matches: &Matches<'_>) -> Option<Decision> {
+        if matches.records {
+            return matches.exempt.then(Decision::default);
+        }
         if matches.blocked {
             return Some(Decision::blocked(Block::Listed, None));
         }
@@ -401,7 +478,7 @@ impl<S: Store> Gate<S> {
         let fallback = matches.charges(falls_back);
         if !fallback.is_empty() {
             let receipt = self.local.attempt(&fallback, commit)?;
-            let spent = commit.spent(SpentIn::Local(receipt.at));
+            let spent = commit.spent(SpentIn::Local as fn(Timestamp) -> SpentIn);
             decision.add(&receipt, matches, falls_back, spent);
         }
         Ok(())
@@ -489,6 +566,14 @@ impl<S: Store> Gate<S> {
     }
 }
 
+/// What to do with charges that are named.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum NamedCall {
+    Decide,
+    Peek,
+    Record,
+}
+
 /// Charges that are made in one call.
 #[derive(Clone, Copy)]
 enum Group<'m, 'p> {
@@ -521,10 +606,11 @@ impl<'m, 'p> Group<'m, 'p> {
         }
     }
 
-    fn spent_at(self, at: Timestamp) -> SpentIn {
+    /// The store of the group, for the instant at which it was spent there.
+    fn spent_in(self) -> fn(Timestamp) -> SpentIn {
         match self {
-            Self::Local => SpentIn::Local(at),
-            Self::Leased(_) | Self::Shared { .. } => SpentIn::Shared(at),
+            Self::Local => SpentIn::Local,
+            Self::Leased(_) | Self::Shared { .. } => SpentIn::Shared,
         }
     }
 }

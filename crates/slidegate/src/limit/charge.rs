@@ -8,7 +8,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use crate::identity::{Identity, ParseError};
-use crate::limit::{Name, Quotas};
+use crate::limit::{Name, Quota, Quotas};
 
 /// One account that a request would spend from: an identity's under a policy, with all its quotas.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,10 +17,22 @@ pub struct Charge<'a> {
     identity: &'a Identity,
     quotas: &'a Quotas,
     cost: NonZeroU32,
-    count_denied: bool,
+    on_denial: OnDenial,
     shadow: bool,
     on_store_error: OnStoreError,
     lease: Option<Duration>,
+}
+
+/// What a charge leaves behind if the request is denied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum OnDenial {
+    /// Nothing.
+    #[default]
+    Forget,
+    /// Its cost, in the windows that had no room for it; in all of them if another charge was denied.
+    Count,
+    /// Its cost, in all windows.
+    Record,
 }
 
 impl<'a> Charge<'a> {
@@ -31,7 +43,7 @@ impl<'a> Charge<'a> {
             identity,
             quotas,
             cost: NonZeroU32::MIN,
-            count_denied: false,
+            on_denial: OnDenial::Forget,
             shadow: false,
             on_store_error: OnStoreError::Local,
             lease: None,
@@ -47,7 +59,19 @@ impl<'a> Charge<'a> {
     /// Counts the request even if it is denied.
     #[must_use]
     pub fn count_denied(self, count_denied: bool) -> Self {
-        Self { count_denied, ..self }
+        let on_denial = if count_denied { OnDenial::Count } else { OnDenial::Forget };
+        Self { on_denial, ..self }
+    }
+
+    /// Writes these units down whether they fit or not, because they are already used: a cost that is
+    /// known only from the response. The receipt says whether they fitted.
+    ///
+    /// Only the newest units matter to an admission, as many as the quota has. So units that do not fit
+    /// push out the oldest ones, of a cost above a quota only the quota's units are kept, and the
+    /// account is closed for at most one window.
+    #[must_use]
+    pub fn record(self, cost: NonZeroU32) -> Self {
+        Self { cost, on_denial: OnDenial::Record, ..self }
     }
 
     /// Counts the charge where it fits, but denies nothing for it.
@@ -89,9 +113,15 @@ impl<'a> Charge<'a> {
         self.cost
     }
 
-    /// Whether it is recorded even if the request is denied.
-    pub fn counts_denied(&self) -> bool {
-        self.count_denied
+    /// How many units it takes from a quota. Only a [recorded](Self::record) cost can be above the
+    /// quota's units.
+    pub fn cost_in(&self, quota: Quota) -> NonZeroU32 {
+        self.cost.min(quota.units())
+    }
+
+    /// What it leaves behind if the request is denied.
+    pub fn on_denial(&self) -> OnDenial {
+        self.on_denial
     }
 
     /// Whether it never denies.

@@ -94,9 +94,11 @@ impl Ledger {
         self.entries.push(self.present_ms(now), cost, MAX_WORDS.min(quota.units().get() as usize));
     }
 
-    /// Records a denied request. Where it does not fit, it takes the place of as many of the oldest
-    /// units: the ledger grows no further, and forgets no more than it learns.
-    pub fn spend_denied(&mut self, quota: Quota, cost: u32, now: Timestamp) {
+    /// Records `cost` units at `now` whether they fit or not. Where they do not, they take the place of
+    /// as many of the oldest units: the ledger grows no further, and forgets no more than it learns.
+    /// Of a cost above the units of the quota, no more than those are kept.
+    pub fn record(&mut self, quota: Quota, cost: u32, now: Timestamp) {
+        let cost = cost.min(quota.units().get());
         let lacking = cost.saturating_sub(self.remaining(quota));
         self.forget_down_to(self.entries.used() - lacking.min(self.entries.used()));
         self.spend(quota, cost, now);

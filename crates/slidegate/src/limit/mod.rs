@@ -9,9 +9,12 @@ pub(crate) mod name;
 pub(crate) mod period;
 pub(crate) mod quota;
 pub(crate) mod reading;
+pub(crate) mod settlement;
 pub(crate) mod store;
 
-pub use self::charge::{Account, Charge, Charges, CostError, DuplicateAccount, OnStoreError};
+pub use self::charge::{
+    Account, Charge, Charges, CostError, DuplicateAccount, OnDenial, OnStoreError,
+};
 pub use self::clock::{Clock, ManualClock, SystemClock, Timestamp};
 pub use self::ledger::Ledger;
 pub use self::memory::{MemoryStats, MemoryStore, MemoryStoreBuilder, SnapshotError};
@@ -19,4 +22,5 @@ pub use self::name::{Name, NameError};
 pub use self::period::{Period, PeriodError};
 pub use self::quota::{Quota, QuotaError, Quotas, QuotasError};
 pub use self::reading::{AccountReading, LedgerEntry, LedgerReading};
+pub use self::settlement::{Difference, Once, Settled, Settlement};
 pub use self::store::{Receipt, Spent, Standing, Standings, Store, StoreError};

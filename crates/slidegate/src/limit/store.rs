@@ -8,16 +8,17 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use crate::identity::Identity;
-use crate::limit::{AccountReading, Charge, Charges, Name, Quota, Timestamp};
+use crate::limit::{AccountReading, Charge, Charges, Name, Quota, Settled, Settlement, Timestamp};
 
 /// Keeps the ledgers of all accounts, on one clock.
 ///
 /// # What an implementation guarantees
 /// - `spend` is one atomic step: whatever else goes on, it spends every charge or none.
-/// - Over any interval of a quota's window, an account is never spent more than the units.
-/// - A denied request leaves nothing behind, except in charges that count denied requests; those
-///   are recorded at the expense of the oldest units. Which quotas are
-///   [violated](Standing::is_violated) is settled before they are recorded.
+/// - Over any interval of a quota's window, no more than the units of an account are admitted.
+/// - A denied request leaves nothing behind, except in charges that [say otherwise](Charge::on_denial);
+///   those are recorded at the expense of the oldest units. Which quotas are
+///   [violated](Standing::is_violated) is decided before they are recorded.
+/// - What is admitted keeps to the units; what is [recorded](Charge::record) may exceed them.
 /// - A shadow charge is spent if it fits and the request is allowed, and denies nothing.
 /// - Receipts are true at the instant of the call: see [`Standing`].
 /// - History goes with the account and the window: a call may bring other units than the last.
@@ -55,6 +56,17 @@ pub trait Store: Send + Sync + 'static {
         charges: &Charges<'_>,
         spent: Spent,
     ) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Settles charges that were spent together: each held its cost, and turned out to cost
+    /// [`Settlement::units`]. Units that a record has pushed out meanwhile are not refunded.
+    ///
+    /// After an error it is unknown whether the charges are settled. A call under the same
+    /// [name](Settlement::once) can be repeated.
+    fn settle(
+        &self,
+        charges: &Charges<'_>,
+        settlement: Settlement<'_>,
+    ) -> impl Future<Output = Result<Settled, StoreError>> + Send;
 
     /// Forgets the accounts of the charges, with all that is kept under their quotas' windows.
     fn reset(&self, charges: &Charges<'_>) -> impl Future<Output = Result<(), StoreError>> + Send;
@@ -100,10 +112,19 @@ pub struct Receipt {
     pub spent: bool,
     /// The instant of the call, on the store's clock.
     pub at: Timestamp,
+    /// When each charge was spent, if the store keeps them on several clocks; else empty.
+    pub times: Vec<Timestamp>,
     /// Whether a charge was decided by its `on_store_error` because it could not be counted.
     pub degraded: bool,
     /// For each charge, in order, its quotas, in order.
     pub standings: Standings,
+}
+
+impl Receipt {
+    /// The instant at which a charge was spent, counted from 0, for its refund or settlement.
+    pub fn at_of(&self, charge: usize) -> Timestamp {
+        self.times.get(charge).copied().unwrap_or(self.at)
+    }
 }
 
 /// Standings, nearly always few enough to need no allocation.

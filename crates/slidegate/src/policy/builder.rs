@@ -17,7 +17,9 @@ use crate::policy::descriptors::Descriptors;
 use crate::policy::path_router::PathRouter;
 use crate::policy::paths::Paths;
 use crate::policy::source::API_KEY;
-use crate::policy::{AccessList, Ban, CheckedPlan, Identity, PathReading, Plan, Policies};
+use crate::policy::{
+    AccessList, Ban, CheckedPlan, Counted, Identity, PathReading, Plan, Policies, ResponseRule,
+};
 use crate::policy::{Consistency, Cost, Policy, Scope, Source, join};
 
 /// A set of policies in the making.
@@ -293,6 +295,7 @@ impl Checker {
             self.add(place, "exempt", &error.value, &error.problem);
         }
         let candidate = self.candidate(place, &policy);
+        let response = self.response(place, &policy).map(Arc::new);
         let limits = limits?;
         let cost = policy.cost.unwrap_or(match policy.scope {
             Scope::Shared => Cost::Request,
@@ -329,6 +332,8 @@ impl Checker {
             windows,
             cost,
             count_denied: policy.count_denied,
+            response,
+            admit_only: policy.admit_only,
             ban: policy.ban.filter(|_| !policy.shadow),
             shadow: policy.shadow,
             scope: policy.scope,
@@ -339,9 +344,45 @@ impl Checker {
         })
     }
 
+    /// What the response changes about the cost, if anything.
+    fn response(&mut self, place: &str, policy: &Policy) -> Option<ResponseRule> {
+        let counted = match (&policy.counted, &policy.refunded) {
+            (Some(counted), Some(_)) => {
+                let problem = "a policy has either count or refund: count says which responses cost \
+                               something, and all others are refunded already";
+                self.add(place, "count", counted, problem);
+                None
+            }
+            (Some(counted), None) => Some(Counted::Only(counted.clone())),
+            (None, Some(refunded)) => Some(Counted::Except(refunded.clone())),
+            (None, None) => None,
+        };
+        let named = [("count", &policy.counted), ("refund", &policy.refunded)];
+        for (key, statuses) in named.into_iter().filter_map(|(key, s)| Some((key, s.as_ref()?))) {
+            let is_reported = policy.invalid.0.iter().any(|error| error.key == key);
+            if statuses.is_empty() && !is_reported {
+                self.add(place, key, "[]", "expected at least one status, such as 401 or 5xx");
+            }
+        }
+        let rule = ResponseRule { counted, cost: policy.response_cost.clone() };
+        if rule == ResponseRule::default() {
+            return None;
+        }
+        if policy.descriptors.is_some() || policy.caller_quotas.is_some() {
+            let problem = "only a policy for requests has responses to look at";
+            self.add(place, "count", &rule, problem);
+        }
+        Some(rule)
+    }
+
     /// A policy is for requests, or for descriptors, which have none of what a request has.
     fn descriptors(&mut self, place: &str, policy: &Policy, identity: &[Source]) {
         let Some(descriptors) = &policy.descriptors else {
+            if policy.admit_only {
+                let problem = "a request is only admitted if its cost fits, always: expected it in a \
+                               policy for descriptors";
+                self.add(place, "charge", "admit", problem);
+            }
             let is_of_descriptor = |source: &&Source| matches!(source, Source::Descriptor(_));
             if let Some(source) = identity.iter().find(is_of_descriptor) {
                 let problem = "requests have no descriptors: expected match = { domain = \"edge\", \

@@ -13,7 +13,7 @@ use crate::policy::matching::Skip;
 use crate::policy::paths::Paths;
 use crate::policy::{
     AccessList, Ban, CheckedPlan, Cost, Facts, Identity, OnStoreError, PathReading, Policies,
-    Prefixes, Scope, Source,
+    Prefixes, ResponseRule, Scope, Source,
 };
 
 /// A policy that has been checked.
@@ -41,6 +41,10 @@ pub struct CheckedPolicy {
     pub cost: Cost,
     /// Whether denied requests count too.
     pub count_denied: bool,
+    /// What the response changes about the cost.
+    pub response: Option<Arc<ResponseRule>>,
+    /// Whether a descriptor's cost above one is spent only if it fits.
+    pub admit_only: bool,
     /// When an identity is banned. A shadow policy bans no identity.
     pub ban: Option<Ban>,
     /// Whether it is counted but never enforced.

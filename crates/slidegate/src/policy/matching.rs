@@ -10,6 +10,7 @@ use http::HeaderName;
 use smallvec::SmallVec;
 
 use crate::chosen::ChosenBound;
+use crate::hold::HeldCharge;
 use crate::limit::{
     Account, Charge, Charges, Name, Quota, Quotas, Standing, Standings, StoreError,
 };
@@ -131,6 +132,8 @@ pub(crate) struct Matches<'p> {
     pub(crate) unknown_key: bool,
     /// It costs more than a policy's quotas ever allow.
     pub(crate) too_costly: bool,
+    /// The costs are written down whether they fit or not.
+    pub(crate) records: bool,
 }
 
 /// A policy that a request falls under, with the identity and the cost.
@@ -252,14 +255,14 @@ impl Policies {
         })
     }
 
-    /// What becomes of charges that are named. Those to one account are one charge with the cost of
-    /// all.
+    /// What becomes of charges that are named, added to `matches`. Those to one account are one charge
+    /// with the cost of all.
     pub(crate) fn resolve_named<'p>(
         &'p self,
         charges: &[NamedCharge<'p>],
         overrides: Option<OverridesAt<'_>>,
-    ) -> Result<Matches<'p>, AccountError> {
-        let mut matches = Matches::default();
+        matches: &mut Matches<'p>,
+    ) -> Result<(), AccountError> {
         let mut drafts: SmallVec<[Match<'p>; 2]> = SmallVec::new();
         for charge in charges {
             let policy = self.find(charge.policy)?;
@@ -276,7 +279,31 @@ impl Policies {
             }
         }
         drafts.into_iter().for_each(|draft| matches.add(draft, overrides));
-        Ok(matches)
+        Ok(())
+    }
+
+    /// The quotas that the ledgers of a held charge are kept by.
+    pub(crate) fn ledgers_of(&self, held: &HeldCharge) -> Quotas {
+        let beside = self.find(&held.policy).ok().and_then(|policy| {
+            let lease = policy.lease.filter(|_| !held.caller_quotas);
+            policy.ledgers_beside(&held.quotas, lease)
+        });
+        beside.unwrap_or_else(|| held.quotas.clone())
+    }
+
+    /// The charge that was spent: by the quotas of then, and else as its policy is now, if it is still
+    /// there.
+    pub(crate) fn held_charge<'h>(&self, held: &'h HeldCharge, ledgers: &'h Quotas) -> Charge<'h> {
+        // The units may have been granted, or lowered since: it was paid all the same.
+        let charge = Charge::new(&held.policy, &held.identity, ledgers);
+        let charge = charge.with_cost(held.units).unwrap_or(charge);
+        match self.find(&held.policy) {
+            Err(_) => charge,
+            Ok(policy) => charge
+                .shadow(policy.shadow)
+                .on_store_error(policy.on_store_error)
+                .leased(policy.lease.filter(|_| !held.caller_quotas)),
+        }
     }
 
     /// How a policy counts a request, which may cost more than it can pay. An identity that its
@@ -451,7 +478,7 @@ impl<'p> Matches<'p> {
             }
             matched.raise(overrides.grants(&policy.name, &matched.identity));
         }
-        if matched.is_payable() {
+        if self.records || matched.is_payable() {
             self.list.push(matched);
         } else {
             self.too_costly |= !policy.shadow;
@@ -480,6 +507,9 @@ impl<'p> Matches<'p> {
     #[inline]
     pub(crate) fn charges(&self, selects: impl Fn(&Match<'p>) -> bool) -> Charges<'_> {
         let meant = self.list.iter().filter(|matched| selects(matched));
+        if self.records {
+            return Charges::of_accounts(meant.map(Match::record));
+        }
         Charges::of_accounts(meant.map(Match::charge))
     }
 
@@ -531,10 +561,18 @@ impl Match<'_> {
     }
 
     pub(crate) fn charge(&self) -> Charge<'_> {
+        let charge = self.unit().with_cost(self.cost);
+        let charge = charge.expect("a policy matches only requests that it can charge");
+        charge.count_denied(self.policy.count_denied)
+    }
+
+    /// Its cost, written down whether it fits or not.
+    fn record(&self) -> Charge<'_> {
+        self.unit().record(self.cost)
+    }
+
+    fn unit(&self) -> Charge<'_> {
         Charge::new(&self.policy.name, &self.identity, self.ledger_quotas())
-            .with_cost(self.cost)
-            .expect("a policy matches only requests that it can charge")
-            .count_denied(self.policy.count_denied)
             .shadow(self.policy.shadow)
             .on_store_error(self.policy.on_store_error)
             .leased(self.lease())

@@ -22,6 +22,7 @@ pub(crate) mod path_reading;
 pub(crate) mod path_router;
 mod paths;
 pub(crate) mod plan;
+pub(crate) mod response;
 pub(crate) mod source;
 mod summary;
 
@@ -48,6 +49,10 @@ pub use self::matching::{AccountError, CandidateStanding, MatchedPolicy, NamedCh
 pub use self::overrides::{Action, Override, Overrides, TooManyOverrides};
 pub use self::path_reading::{PathReading, without_query};
 pub use self::plan::{CheckedPlan, Plan};
+pub use self::response::{
+    CLIENT_CLOSED_REQUEST, CostSource, Counted, HeadCost, JsonPath, ResponseRule, StatusRange,
+    Statuses, units_of,
+};
 pub use self::source::Source;
 pub use crate::identity::{Identity, Network, ParseError, PrefixError, Prefixes};
 pub use crate::limit::OnStoreError;
@@ -82,6 +87,11 @@ pub struct Policy {
     /// None is as the scope has it.
     pub(crate) cost: Option<Cost>,
     pub(crate) count_denied: bool,
+    /// The statuses that count, and those that do not.
+    pub(crate) counted: Option<Statuses>,
+    pub(crate) refunded: Option<Statuses>,
+    pub(crate) response_cost: Option<CostSource>,
+    pub(crate) admit_only: bool,
     pub(crate) ban: Option<Ban>,
     pub(crate) shadow: bool,
     pub(crate) scope: Scope,
@@ -116,6 +126,10 @@ impl Policy {
             caller_quotas: None,
             cost: None,
             count_denied: false,
+            counted: None,
+            refunded: None,
+            response_cost: None,
+            admit_only: false,
             ban: None,
             shadow: false,
             scope: Scope::default(),
@@ -242,6 +256,57 @@ impl Policy {
     /// [local](Scope::Local) policy too.
     pub fn request_cost(self) -> Self {
         Self { cost: Some(Cost::Request), ..self }
+    }
+
+    /// Counts only requests whose response has one of these statuses, such as failed logins. The cost
+    /// is held while a request is in flight, and given back for any other status.
+    ///
+    /// A held unit counts. So parallel guesses never exceed the quota, and of good logins that are in
+    /// flight together no more pass than the quota has left.
+    ///
+    /// ```
+    /// use slidegate::Policy;
+    ///
+    /// let login = Policy::new("login").path("/login").quota("5/min").count_statuses(["401", "403"]);
+    /// ```
+    pub fn count_statuses<S>(mut self, statuses: impl IntoIterator<Item = S>) -> Self
+    where
+        S: TryInto<StatusRange, Error: fmt::Display> + fmt::Display,
+    {
+        self.counted = Some(self.statuses("count", statuses));
+        self
+    }
+
+    /// Gives the cost of a request back if its response has one of these statuses, or if upstream could
+    /// not be reached or did not answer. A client that leaves before the response pays, unless 499 is
+    /// among the statuses.
+    pub fn refund_statuses<S>(mut self, statuses: impl IntoIterator<Item = S>) -> Self
+    where
+        S: TryInto<StatusRange, Error: fmt::Display> + fmt::Display,
+    {
+        self.refunded = Some(self.statuses("refund", statuses));
+        self
+    }
+
+    /// Charges what the response says. Until then `hold` units are held: a request is admitted if these
+    /// fit. What it cost above them is recorded afterwards, also beyond the quota.
+    pub fn response_cost(self, source: CostSource, hold: u32) -> Self {
+        Self { response_cost: Some(source), ..self.cost(hold) }
+    }
+
+    /// Spends a [descriptor's](Self::descriptors) cost above one only if it fits. Without it such a cost
+    /// is recorded in any case, as Envoy's own rate limit service does: it may be known only from a
+    /// response.
+    pub fn admit_only(self) -> Self {
+        Self { admit_only: true, ..self }
+    }
+
+    fn statuses<S>(&mut self, key: &'static str, statuses: impl IntoIterator<Item = S>) -> Statuses
+    where
+        S: TryInto<StatusRange, Error: fmt::Display> + fmt::Display,
+    {
+        let read = |status: S| self.invalid.accept(key, status.to_string(), status.try_into());
+        statuses.into_iter().filter_map(read).collect()
     }
 
     /// Only requests that have one of the [identities](Self::identity). Without it, all requests that

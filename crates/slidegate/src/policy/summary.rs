@@ -71,6 +71,8 @@ impl CheckedPolicy {
             ("plan header", option(self.plan_header())),
             ("cost", self.cost.to_string()),
             ("count_denied", self.count_denied.to_string()),
+            ("response", option(self.response.as_deref())),
+            ("charge", if self.admit_only { "admit" } else { "record" }.to_owned()),
             ("ban", option(self.ban)),
             ("shadow", self.shadow.to_string()),
             ("scope", self.scope.to_string()),
@@ -101,6 +103,8 @@ impl CheckedPolicy {
                 .as_ref()
                 .map(|all| format!("candidate: {}", join(all.as_slice(), " and "))),
             note(self.count_denied, "counts denied requests too"),
+            self.response.as_ref().map(ToString::to_string),
+            note(self.admit_only, "admits a cost only if it fits"),
             self.ban.map(|ban| format!("bans for {ban}")),
             on_store_error.map(|action| format!("on a store's error: {action}")),
         ]

@@ -39,6 +39,8 @@ pub(crate) enum Kind {
     Plain,
     CountDenied,
     Shadow,
+    /// It is written down whether it fits or not, and may cost more than there is.
+    Record,
 }
 
 /// What a request would take from one account.
@@ -48,6 +50,13 @@ pub(crate) struct Charge {
     pub(crate) limits: Vec<Limit>,
     pub(crate) cost: u32,
     pub(crate) kind: Kind,
+}
+
+impl Charge {
+    /// A limit can be used up, and not more.
+    fn in_limit(&self, limit: Limit) -> u32 {
+        self.cost.min(limit.units)
+    }
 }
 
 /// What is to be answered to a request: when, yes or no, and each limit of each charge.
@@ -77,10 +86,13 @@ pub(crate) struct Standing {
 #[derive(Debug, Default)]
 pub(crate) struct Model {
     histories: BTreeMap<(usize, u64), History>,
+    /// Whether something may have been recorded beyond a limit.
+    has_records: bool,
 }
 
 impl Model {
     pub(crate) fn spend(&mut self, charges: &[Charge], now_ns: u64) -> Answer {
+        self.has_records |= charges.iter().any(|charge| charge.kind == Kind::Record);
         let fitting: Vec<bool> = charges.iter().map(|c| self.fits(c, now_ns)).collect();
         let spent = self.passes(charges, now_ns);
         for (charge, fits) in charges.iter().zip(&fitting) {
@@ -88,6 +100,7 @@ impl Model {
                 Kind::Plain if spent => charge.limits.clone(),
                 Kind::Shadow if spent && *fits => charge.limits.clone(),
                 Kind::CountDenied if *fits => charge.limits.clone(),
+                Kind::Record => charge.limits.clone(),
                 // What it denied itself counts where there was no room.
                 Kind::CountDenied => self.full(charge, now_ns),
                 Kind::Plain | Kind::Shadow => Vec::new(),
@@ -110,7 +123,7 @@ impl Model {
         let standings = charges.iter().flat_map(|charge| {
             charge.limits.iter().map(|limit| {
                 let history = self.history(charge.account, *limit);
-                history.standing(*limit, charge, now_ns)
+                history.standing(*limit, charge, now_ns, self.has_records)
             })
         });
         let (spent, standings) = (self.passes(charges, now_ns), standings.collect());
@@ -232,13 +245,14 @@ impl History {
         at_ns.expect("a cost within the units fits when all has left") - now_ns
     }
 
-    fn standing(&self, limit: Limit, charge: &Charge, now_ns: u64) -> Standing {
+    fn standing(&self, limit: Limit, charge: &Charge, now_ns: u64, records: bool) -> Standing {
+        let is_of_newest = records || charge.kind == Kind::CountDenied;
         Standing {
             remaining: self.remaining(limit, now_ns),
-            retry_after_ns: self.retry_after_ns(limit, charge.cost, now_ns),
-            reset_after_ns: match charge.kind {
-                Kind::CountDenied => self.reset_after_of_newest_ns(limit, now_ns),
-                Kind::Plain | Kind::Shadow => self.reset_after_ns(limit, now_ns),
+            retry_after_ns: self.retry_after_ns(limit, charge.in_limit(limit), now_ns),
+            reset_after_ns: match is_of_newest {
+                true => self.reset_after_of_newest_ns(limit, now_ns),
+                false => self.reset_after_ns(limit, now_ns),
             },
         }
     }
@@ -248,7 +262,7 @@ impl History {
         first_ns.map_or(0, |at_ns| at_ns - now_ns)
     }
 
-    /// Denied requests are recorded at the expense of the oldest units: of what is live, only as
+    /// Denied requests and records are written down at the expense of the oldest units: of what is live, only as
     /// much as the limit has units can be called spent.
     fn reset_after_of_newest_ns(&self, limit: Limit, now_ns: u64) -> u64 {
         let mut units = 0;
@@ -293,6 +307,12 @@ pub(crate) struct Admitted(Vec<(u64, u32)>);
 impl Admitted {
     pub(crate) fn add(&mut self, at_ns: u64, units: u32) {
         self.0.push((at_ns, units));
+    }
+
+    /// Adds what was admitted at an earlier instant.
+    pub(crate) fn add_at(&mut self, at_ns: u64, units: u32) {
+        let index = self.0.partition_point(|(other_ns, _)| *other_ns <= at_ns);
+        self.0.insert(index, (at_ns, units));
     }
 
     /// Takes back what was admitted at an instant.

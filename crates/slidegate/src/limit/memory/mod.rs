@@ -2,6 +2,7 @@
 
 mod account;
 mod planned;
+mod settled;
 mod shard;
 mod snapshot;
 
@@ -15,13 +16,14 @@ use parking_lot::{Mutex, MutexGuard};
 use smallvec::{SmallVec, smallvec};
 
 use self::planned::{AccountKey, PlannedCharge, account_key, key_of};
+use self::settled::SettledNames;
 use self::shard::{KEPT_PART, Shard, Slot};
 pub use self::snapshot::SnapshotError;
 use crate::identity::Identity;
 use crate::limit::clock::{Clock, StoreClock, SystemClock, Timestamp, Warning};
 use crate::limit::{
-    AccountReading, Charge, Charges, LedgerEntry, LedgerReading, Name, Quota, Receipt, Spent,
-    Standing, Standings, Store, StoreError,
+    AccountReading, Charge, Charges, Difference, LedgerEntry, LedgerReading, Name, OnDenial, Quota,
+    Receipt, Settled, Settlement, Spent, Standing, Standings, Store, StoreError,
 };
 
 /// Keeps accounts in memory, exactly, for any number of threads.
@@ -48,6 +50,7 @@ pub struct MemoryStore {
     /// Charges that found no room.
     over_capacity: AtomicU64,
     warning: Warning,
+    settled: Mutex<SettledNames>,
 }
 
 /// A shard behind its lock, aligned so that no two share a cache line.
@@ -95,6 +98,7 @@ impl MemoryStoreBuilder {
             capacity: self.capacity,
             over_capacity: AtomicU64::new(0),
             warning: Warning::default(),
+            settled: Mutex::default(),
         }
     }
 }
@@ -209,6 +213,42 @@ impl MemoryStore {
         }
     }
 
+    /// [`Store::settle`] for callers that are not async.
+    pub fn settle_now(
+        &self,
+        charges: &Charges<'_>,
+        settlement: Settlement<'_>,
+    ) -> Result<Settled, StoreError> {
+        let mut settled = Settled::Before;
+        for charge in charges.as_slice() {
+            let settle = || self.settle_charge(charge, settlement);
+            settled = settled.or(match settlement.once {
+                None => settle().map(|()| Settled::Now)?,
+                Some(once) => {
+                    let (now, key) = (self.clock.now(), account_key(charge));
+                    self.settled.lock().settle(once, &key, now, self.capacity, settle)?
+                }
+            });
+        }
+        Ok(settled)
+    }
+
+    fn settle_charge(
+        &self,
+        charge: &Charge<'_>,
+        settlement: Settlement<'_>,
+    ) -> Result<(), StoreError> {
+        match settlement.difference(charge) {
+            Difference::None => {}
+            Difference::Refund(units) => {
+                let unused = charge.with_cost(units).expect("less than the charge has cost");
+                self.refund_now(&unused.into(), Spent::At(settlement.at));
+            }
+            Difference::Record(units) => drop(self.spend_now(&charge.record(units).into())?),
+        }
+        Ok(())
+    }
+
     /// [`Store::reset`] for callers that are not async.
     pub fn reset_now(&self, charges: &Charges<'_>) {
         charges.as_slice().iter().for_each(|charge| self.remove(&account_key(charge)));
@@ -248,19 +288,19 @@ impl MemoryStore {
             if let [quota] = charge.quotas
                 && commit == Commit::Spend
                 && !charge.shadow
-                && !charge.counts_denied
+                && charge.on_denial == OnDenial::Forget
             {
                 let (spent, standing) = account.attempt(*quota, charge.cost, commit, now);
                 return Ok(Receipt {
                     spent,
                     at: now,
-                    degraded: false,
                     standings: smallvec![standing],
+                    ..Receipt::default()
                 });
             }
             let spent = charge.plan(Some(account), now);
             let mut receipt = Receipt { spent, at: now, ..Receipt::default() };
-            charge.settle(Some(account), charge.to_commit(commit), now, &mut receipt.standings);
+            charge.write(Some(account), charge.to_commit(commit), now, &mut receipt.standings);
             return Ok(receipt);
         }
         let keys: SmallVec<[AccountKey; 2]> = charges.iter().map(account_key).collect();
@@ -339,9 +379,9 @@ impl MemoryStore {
             charge.will_spend &= spent;
             let commit = charge.to_commit(commit);
             let account = locks[charge.lock].account(charge, commit, now);
-            charge.settle(account, commit, now, &mut standings);
+            charge.write(account, commit, now, &mut standings);
         }
-        Ok(Receipt { spent, at: now, degraded: over_capacity > 0, standings })
+        Ok(Receipt { spent, at: now, degraded: over_capacity > 0, standings, times: Vec::new() })
     }
 
     /// Locks the shards of all charges in ascending order, so that no two calls wait for each
@@ -413,6 +453,14 @@ impl Store for MemoryStore {
     async fn refund(&self, charges: &Charges<'_>, spent: Spent) -> Result<(), StoreError> {
         self.refund_now(charges, spent);
         Ok(())
+    }
+
+    async fn settle(
+        &self,
+        charges: &Charges<'_>,
+        settlement: Settlement<'_>,
+    ) -> Result<Settled, StoreError> {
+        self.settle_now(charges, settlement)
     }
 
     async fn reset(&self, charges: &Charges<'_>) -> Result<(), StoreError> {

@@ -7,9 +7,9 @@ use super::account::AccountEntry;
 use super::shard::Slot;
 use crate::identity::Identity;
 use crate::identity::MAX_IDENTITY_LEN;
-use crate::limit::OnStoreError;
+use crate::limit::charge::OnDenial;
 use crate::limit::name::MAX_NAME_LEN;
-use crate::limit::{Charge, Name, Quota, Standing, Standings, Timestamp};
+use crate::limit::{Charge, Name, OnStoreError, Quota, Standing, Standings, Timestamp};
 
 /// The key of an account: its policy's name, a space, and its identity. Neither has a space.
 pub(super) type AccountKey = ArrayVec<u8, { MAX_NAME_LEN + 1 + MAX_IDENTITY_LEN }>;
@@ -34,7 +34,7 @@ pub(super) struct PlannedCharge<'a> {
     pub(super) policy: &'a str,
     pub(super) quotas: &'a [Quota],
     pub(super) cost: u32,
-    pub(super) counts_denied: bool,
+    pub(super) on_denial: OnDenial,
     pub(super) shadow: bool,
     pub(super) on_store_error: OnStoreError,
     pub(super) hash: u64,
@@ -53,7 +53,7 @@ impl<'a> PlannedCharge<'a> {
             policy: "",
             quotas,
             cost,
-            counts_denied: false,
+            on_denial: OnDenial::Forget,
             shadow: false,
             on_store_error: OnStoreError::Local,
             hash,
@@ -67,7 +67,7 @@ impl<'a> PlannedCharge<'a> {
     pub(super) fn of(charge: &Charge<'a>, key: &'a AccountKey, hash: u64) -> Self {
         Self {
             policy: charge.policy(),
-            counts_denied: charge.counts_denied(),
+            on_denial: charge.on_denial(),
             shadow: charge.is_shadow(),
             on_store_error: charge.store_error_action(),
             ..Self::new(key, hash, charge.quotas().as_slice(), charge.cost().get())
@@ -84,23 +84,26 @@ impl<'a> PlannedCharge<'a> {
                 self.fits &= ledger.admits(*quota, self.cost);
             }
         }
+        if self.on_denial == OnDenial::Record {
+            self.fits &= self.quotas.iter().all(|quota| self.cost <= quota.units().get());
+        }
         self.will_spend = self.fits;
         self.will_spend || self.shadow
     }
 
-    /// What is left to do with the account: a charge that is denied is recorded only if it counts
-    /// denied requests.
+    /// What is left to do with the account: not every charge leaves something behind when it is denied.
     pub(super) fn to_commit(&self, commit: Commit) -> Commit {
-        if self.will_spend || self.counts_denied { commit } else { Commit::Nothing }
+        let is_written = self.will_spend || self.on_denial != OnDenial::Forget;
+        if is_written { commit } else { Commit::Nothing }
     }
 
-    /// Records what is spent, or denied and to be counted all the same, and adds where each of the
+    /// Writes what is spent, or denied and to be written all the same, and adds where each of the
     /// quotas stands.
     ///
     /// A denial that this charge has caused is counted where there was no room: a client that
     /// exceeds its minute does not use up its day.
     #[inline]
-    pub(super) fn settle(
+    pub(super) fn write(
         &self,
         mut account: Option<&mut AccountEntry>,
         commit: Commit,
@@ -112,23 +115,35 @@ impl<'a> PlannedCharge<'a> {
                 Commit::Spend => Some(account.ledger_or_new(quota, now)),
                 Commit::Nothing => account.ledger_mut(quota),
             });
+            let cost = self.cost_in(quota);
             standings.push(match ledger {
                 None => Standing::untouched(quota),
                 Some(ledger) if self.will_spend => {
                     if commit == Commit::Spend {
-                        ledger.spend(quota, self.cost, now);
+                        ledger.spend(quota, cost, now);
                     }
                     ledger.standing(quota, now)
                 }
                 Some(ledger) => {
                     let had_room = ledger.admits(quota, self.cost);
-                    if commit == Commit::Spend && (self.fits || !had_room) {
-                        ledger.spend_denied(quota, self.cost, now);
+                    let is_counted = match self.on_denial {
+                        OnDenial::Forget => false,
+                        OnDenial::Count => self.fits || !had_room,
+                        OnDenial::Record => true,
+                    };
+                    if commit == Commit::Spend && is_counted {
+                        ledger.record(quota, cost, now);
                     }
-                    let standing = ledger.standing_for(quota, self.cost, now);
+                    let standing = ledger.standing_for(quota, cost, now);
                     if had_room { standing.with_room() } else { standing }
                 }
             });
         }
+    }
+
+    /// The units that it takes from a quota: only of a recorded cost the quota may have fewer.
+    #[inline]
+    fn cost_in(&self, quota: Quota) -> u32 {
+        self.cost.min(quota.units().get())
     }
 }
