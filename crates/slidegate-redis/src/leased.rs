@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use slidegate::limit::{
-    AccountReading, Charge, Charges, Quotas, Receipt, Spent, Standings, SystemClock,
+    AccountReading, Charge, Charges, Difference, OnDenial, Quotas, Receipt, Settled, Settlement,
+    Spent, Standings, SystemClock,
 };
 use slidegate::{Account, Clock, Identity, Name, Standing, Store, StoreError, Timestamp};
 
@@ -134,6 +135,7 @@ impl<S: Store> Store for LeasedStore<S> {
     async fn spend(&self, charges: &Charges<'_>) -> Result<Receipt, StoreError> {
         if let [charge] = charges.as_slice()
             && let Some(lease) = charge.lease()
+            && charge.on_denial() != OnDenial::Record
         {
             return self.spend_leased(charges, charge, lease).await;
         }
@@ -159,6 +161,22 @@ impl<S: Store> Store for LeasedStore<S> {
             return Ok(());
         }
         self.0.store.refund(charges, spent).await
+    }
+
+    /// Units of a lease that were not used go back to it, while it lasts.
+    async fn settle(
+        &self,
+        charges: &Charges<'_>,
+        settlement: Settlement<'_>,
+    ) -> Result<Settled, StoreError> {
+        if let ([charge], None) = (charges.as_slice(), settlement.once)
+            && let Difference::Refund(units) = settlement.difference(charge)
+            && let Ok(unused) = charge.with_cost(units)
+            && self.0.accounts.lock().give_back(&unused, settlement.at, self.0.clock.now())
+        {
+            return Ok(Settled::Now);
+        }
+        self.0.store.settle(charges, settlement).await
     }
 
     async fn reset(&self, charges: &Charges<'_>) -> Result<(), StoreError> {
@@ -258,7 +276,7 @@ impl LeasedAccounts {
         let standings = account.standings(sent, now);
         let wanted = account.wanted(lease, now);
         self.stats.decisions += 1;
-        Some((Receipt { spent: true, at, degraded: false, standings }, wanted))
+        Some((Receipt { spent: true, at, standings, ..Receipt::default() }, wanted))
     }
 
     /// Records the reply of the store, and adds the unused units of the leases to it.

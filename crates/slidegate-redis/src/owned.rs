@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use slidegate::limit::{Charge, Charges, Quotas};
+use slidegate::limit::{Charge, Charges, OnDenial, Quotas};
 use slidegate::{Identity, Name, OnStoreError};
 
 /// A charge that owns its data.
@@ -13,7 +13,7 @@ pub(crate) struct OwnedCharge {
     identity: Identity,
     pub(crate) quotas: Quotas,
     cost: NonZeroU32,
-    count_denied: bool,
+    on_denial: OnDenial,
     shadow: bool,
     on_store_error: OnStoreError,
     lease: Option<Duration>,
@@ -21,13 +21,14 @@ pub(crate) struct OwnedCharge {
 
 impl OwnedCharge {
     pub(crate) fn as_charge(&self) -> Charge<'_> {
-        Charge::new(&self.policy, &self.identity, &self.quotas)
-            .with_cost(self.cost)
-            .expect("the cost of a charge can be paid")
-            .count_denied(self.count_denied)
-            .shadow(self.shadow)
-            .on_store_error(self.on_store_error)
-            .leased(self.lease)
+        let charge = Charge::new(&self.policy, &self.identity, &self.quotas);
+        let payable = || charge.with_cost(self.cost).expect("the cost of a charge can be paid");
+        let charge = match self.on_denial {
+            OnDenial::Forget => payable(),
+            OnDenial::Count => payable().count_denied(true),
+            OnDenial::Record => charge.record(self.cost),
+        };
+        charge.shadow(self.shadow).on_store_error(self.on_store_error).leased(self.lease)
     }
 }
 
@@ -38,7 +39,7 @@ impl From<&Charge<'_>> for OwnedCharge {
             identity: *charge.identity(),
             quotas: charge.quotas().clone(),
             cost: charge.cost(),
-            count_denied: charge.counts_denied(),
+            on_denial: charge.on_denial(),
             shadow: charge.is_shadow(),
             on_store_error: charge.store_error_action(),
             lease: charge.lease(),

@@ -4,7 +4,9 @@ use std::io;
 use std::time::Duration;
 
 use redis::{Cmd, RedisError, Value};
-use slidegate::limit::{AccountReading, Charge, LedgerEntry, LedgerReading, Receipt};
+use slidegate::limit::{
+    AccountReading, Charge, LedgerEntry, LedgerReading, OnDenial, Receipt, Settlement,
+};
 use slidegate::{Quota, Standing, Timestamp};
 
 use crate::error::RedisStoreError;
@@ -19,10 +21,11 @@ pub(crate) struct Script {
 impl Script {
     /// All but the first two parts are made a function. It captures what it uses of those once; else
     /// each function in it would have to, which was a fifth of a short call.
-    fn new(parts: [&str; 5]) -> Self {
-        let [clock, unit, ledgers, layout, calls] = parts;
-        let text =
-            format!("{clock}\n{unit}\n{ledgers}\nreturn (function()\n{layout}\n{calls}\nend)()");
+    fn new(parts: [&str; 6]) -> Self {
+        let [clock, unit, ledgers, layout, record, calls] = parts;
+        let text = format!(
+            "{clock}\n{unit}\n{ledgers}\nreturn (function()\n{layout}\n{record}\n{calls}\nend)()"
+        );
         let hash = redis::Script::new(&text).get_hash().to_owned();
         Self { text, hash }
     }
@@ -53,7 +56,8 @@ impl Scripts {
             Layout::SortedSet => (unit.constants(), include_str!("lua/sorted_set.lua")),
         };
         let (clock, ledgers) = (include_str!("lua/clock.lua"), include_str!("lua/ledgers.lua"));
-        let script = |calls| Script::new([clock, unit, ledgers, layout, calls]);
+        let record = include_str!("lua/record.lua");
+        let script = |calls| Script::new([clock, unit, ledgers, layout, record, calls]);
         Self {
             decide: script(include_str!("lua/decide.lua")),
             amend: script(include_str!("lua/amend.lua")),
@@ -86,8 +90,9 @@ const TERMS_BYTES: usize = 15;
 const COUNT_DENIED: u8 = 1;
 const SHADOW: u8 = 2;
 const SAME_CHARGE: u8 = 4;
-const PEEK: u8 = 8;
-const DENY: u8 = 16;
+const RECORD: u8 = 8;
+const PEEK: u8 = 16;
+const DENY: u8 = 32;
 
 /// A request, as the decision script gets it.
 pub(crate) struct Request {
@@ -117,7 +122,11 @@ fn terms(mode: Mode, charges: &[Charge<'_>]) -> Vec<u8> {
             Mode::Peek => PEEK,
             Mode::Deny => DENY,
         };
-        flags |= if charge.counts_denied() { COUNT_DENIED } else { 0 };
+        flags |= match charge.on_denial() {
+            OnDenial::Forget => 0,
+            OnDenial::Count => COUNT_DENIED,
+            OnDenial::Record => RECORD,
+        };
         flags |= if charge.is_shadow() { SHADOW } else { 0 };
         for quota in charge.quotas().as_slice() {
             terms.extend_from_slice(&quota.units().get().to_le_bytes());
@@ -166,10 +175,30 @@ impl<'s> ScriptCall<'s> {
         keys: &[String],
         at: Option<Timestamp>,
     ) -> Self {
-        let mut call = Self::new(&scripts.amend, keys);
         let what = if at.is_some() { "refund-at" } else { "refund-newest" };
-        let at_us = at.map_or(0, |at| at.as_nanos() / 1000);
-        call.command.arg(terms(Mode::Spend, charges)).arg(what).arg(at_us).arg(millis(MARK_TTL));
+        let mut call = Self::amend(scripts, charges, keys, what);
+        call.command.arg(at.map_or(0, micros)).arg(millis(MARK_TTL));
+        call
+    }
+
+    /// Turns what charges have spent into what they turned out to cost. The last key is the mark.
+    pub(crate) fn settle(
+        scripts: &'s Scripts,
+        charges: &[Charge<'_>],
+        keys: &[String],
+        settlement: Settlement<'_>,
+    ) -> Self {
+        let mut call = Self::amend(scripts, charges, keys, "settle");
+        let mark_ttl = settlement.once.map_or(MARK_TTL, |once| once.within.max(MARK_TTL));
+        call.command.arg(micros(settlement.at)).arg(millis(mark_ttl)).arg(settlement.units);
+        call
+    }
+
+    fn amend(scripts: &'s Scripts, charges: &[Charge<'_>], keys: &[String], what: &str) -> Self {
+        let mut call = Self::new(&scripts.amend, keys);
+        // A mark is for one call, so its key is a name that no other call has.
+        let name = keys.last().map_or("", String::as_str);
+        call.command.arg(terms(Mode::Spend, charges)).arg(name).arg(what);
         call
     }
 
@@ -188,9 +217,8 @@ impl<'s> ScriptCall<'s> {
             packed.extend_from_slice(&ago_us.to_le_bytes()[..6]);
             packed.extend_from_slice(&units.to_le_bytes());
         }
-        let mut call = Self::new(&scripts.amend, keys);
-        let terms = terms(Mode::Spend, &[charge]);
-        call.command.arg(terms).arg("merge").arg(packed).arg(millis(mark_for));
+        let mut call = Self::amend(scripts, &[charge], keys, "merge");
+        call.command.arg(packed).arg(millis(mark_for));
         call
     }
 
@@ -199,6 +227,10 @@ impl<'s> ScriptCall<'s> {
         command.arg(&script.hash).arg(keys.len()).arg(keys);
         Self { script, command }
     }
+}
+
+fn micros(at: Timestamp) -> u64 {
+    at.as_nanos() / 1000
 }
 
 fn millis(duration: Duration) -> u64 {
@@ -250,7 +282,8 @@ impl<'r> AnswerReader<'r> {
             Ok(if had_room { standing.with_room() } else { standing })
         };
         let standings = request.quotas.iter().map(standing).collect::<Result<_, RedisStoreError>>();
-        Ok(Receipt { spent: verdict == SPENT, at: self.at, degraded: false, standings: standings? })
+        let (spent, standings) = (verdict == SPENT, standings?);
+        Ok(Receipt { spent, at: self.at, standings, ..Receipt::default() })
     }
 
     /// The ledgers of these quotas, in the reply of the script that reads them.

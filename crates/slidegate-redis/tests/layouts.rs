@@ -10,7 +10,9 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use proptest::test_runner::{FileFailurePersistence, TestCaseResult, TestRunner};
-use slidegate::limit::{AccountReading, Charge, Charges, Quotas, Receipt, Spent};
+use slidegate::limit::{
+    AccountReading, Charge, Charges, Quotas, Receipt, Settled, Settlement, Spent,
+};
 use slidegate::{Identity, ManualClock, MemoryStore, Name, Quota, Store, Timestamp};
 use slidegate_redis::{Layout, RedisStore};
 use slidegate_testbed::{ManualTime, RedisServer};
@@ -78,6 +80,10 @@ enum Call {
     /// Of an earlier call, spent or not.
     RefundAt(prop::sample::Index),
     Reset,
+    /// Of so many times the cost.
+    Record(u32),
+    /// Of an earlier call, spent or not, at so many times its cost.
+    Settle(prop::sample::Index, u32),
 }
 
 /// What a charge is made of, once a step has chosen.
@@ -293,6 +299,14 @@ impl World {
         });
     }
 
+    fn settle(&self, charges: &Charges<'_>, settlement: Settlement<'_>) {
+        self.runtime.block_on(async {
+            for store in [&self.packed, &self.beside_decoy, &self.sorted_set] {
+                assert_eq!(store.settle(charges, settlement).await.unwrap(), Settled::Now);
+            }
+        });
+    }
+
     fn reset(&self, charges: &Charges<'_>) {
         self.runtime.block_on(async {
             for store in [&self.packed, &self.beside_decoy, &self.sorted_set] {
@@ -378,6 +392,26 @@ fn play(world: &World, story: &Story, memory: bool) -> TestCaseResult {
             Call::Reset => {
                 world.reset(&charges);
                 in_memory.reset_now(&charges);
+            }
+            Call::Record(times) => {
+                let mut recorded = Charges::new();
+                for charge in charges.as_slice() {
+                    let cost = charge.cost().saturating_mul(NonZeroU32::new(times).unwrap());
+                    recorded.push(charge.record(cost)).unwrap();
+                }
+                let answer = agreed(world.spend(&recorded))?;
+                if memory {
+                    compare(&answer, in_memory.spend_now(&recorded).unwrap())?;
+                }
+            }
+            Call::Settle(index, times) => {
+                let at = Timestamp::from_nanos(*index.get(&past) * 1000);
+                for charge in charges.as_slice() {
+                    let units = charge.cost().get().saturating_mul(times) / 2;
+                    let settlement = Settlement { at, units, once: None };
+                    world.settle(&(*charge).into(), settlement);
+                    in_memory.settle_now(&(*charge).into(), settlement).unwrap();
+                }
             }
         }
         let answer = agreed(world.peek(&charges))?;
@@ -505,6 +539,8 @@ fn any_call() -> impl Strategy<Value = Call> {
         2 => Just(Call::RefundNewest),
         3 => any::<prop::sample::Index>().prop_map(Call::RefundAt),
         1 => Just(Call::Reset),
+        2 => (1..=4_u32).prop_map(Call::Record),
+        3 => (any::<prop::sample::Index>(), 0..=5_u32).prop_map(|(i, n)| Call::Settle(i, n)),
     ]
 }
 

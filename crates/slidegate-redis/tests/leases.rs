@@ -9,7 +9,9 @@ use std::time::Duration;
 use http::Method;
 use parking_lot::Mutex;
 use proptest::prelude::*;
-use slidegate::limit::{AccountReading, Charge, Charges, Quotas, Receipt, Spent};
+use slidegate::limit::{
+    AccountReading, Charge, Charges, Quotas, Receipt, Settled, Settlement, Spent,
+};
 use slidegate::{
     Clock, Consistency, Facts, Gate, Identity, MemoryStore, Name, OnStoreError, Policies, Policy,
     Quota, Scope, Source, Store, StoreError, Timestamp,
@@ -107,6 +109,14 @@ impl Store for Link {
 
     async fn refund(&self, charges: &Charges<'_>, spent: Spent) -> Result<(), StoreError> {
         self.call(|ledgers| ledgers.refund_now(charges, spent)).await
+    }
+
+    async fn settle(
+        &self,
+        charges: &Charges<'_>,
+        settlement: Settlement<'_>,
+    ) -> Result<Settled, StoreError> {
+        self.call(|ledgers| ledgers.settle_now(charges, settlement)).await?
     }
 
     async fn reset(&self, charges: &Charges<'_>) -> Result<(), StoreError> {

@@ -44,17 +44,18 @@ local function decide_rest()
             end
         end
         for i = from, to do
-            local amount, limit, span, retry_us = cost[i], units[i], window[i], 0
+            local limit, span, retry_us, flag = units[i], window[i], 0, flags[i]
+            -- A cost above the units uses all of them up.
+            local amount = min(cost[i], limit)
             local spends = allowed and not peek and fits[charge_of[i]]
             if spends then
                 spend(i, amount)
-            elseif not peek and flags[i] % 2 == COUNT_DENIED and (fits[charge_of[i]] or not room[i]) then
-                -- A denial that this charge has caused is counted where there was no room. It takes the
-                -- place of as many of the oldest units as there is no room for.
-                if not room[i] then
-                    forget(i, min(used[i] + amount - limit, amount, used[i]))
+            elseif not peek then
+                -- A denial that this charge has caused is counted where there was no room.
+                local counts = flag % 2 == COUNT_DENIED and (fits[charge_of[i]] or not room[i])
+                if counts or flag % (2 * RECORD) >= RECORD then
+                    record(i, amount)
                 end
-                spend(i, amount)
             end
             local now_used = used[i]
             if not spends and now_used + amount > limit then

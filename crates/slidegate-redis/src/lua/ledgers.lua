@@ -17,8 +17,9 @@ local SLACK_MS = 1000
 -- The terms of a ledger: units, window in ms, cost, flags.
 local TERMS, TERMS_LEN = '<I4I6I4B', 15
 -- The flags of a charge: a denied request is counted; it denies nothing; it is the charge before under
--- another quota. And of a request: nothing is spent; it is denied already and only to be counted.
-local COUNT_DENIED, SHADOW, SAME_CHARGE, PEEK, DENY = 1, 2, 4, 8, 16
+-- another quota; it is written down whether it fits or not. And of a request: nothing is spent; it is
+-- denied already and only to be counted.
+local COUNT_DENIED, SHADOW, SAME_CHARGE, RECORD, PEEK, DENY = 1, 2, 4, 8, 16, 32
 
 local units, window, cost, flags = {}, {}, {}, {}
 -- As found, and kept up to date: units in use, the stamp of the oldest in ms, and the tick in ms.

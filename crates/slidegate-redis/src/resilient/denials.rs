@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
-use slidegate::limit::{Charge, Charges, Receipt};
+use slidegate::limit::{Charge, Charges, OnDenial, Receipt};
 use slidegate::{Standing, Timestamp};
 
 use crate::owned::OwnedCharge;
@@ -169,8 +169,9 @@ impl CachedDenial {
 /// The receipt of the next identical request if it is certain to be denied: this one was denied, or
 /// has taken the last unit.
 fn next_denial(charges: &[Charge<'_>], receipt: &Receipt) -> Option<Receipt> {
-    // Policies that count denied requests need the call.
-    if receipt.degraded || charges.iter().any(Charge::counts_denied) {
+    // A denial that leaves something in the ledger needs the call.
+    let leaves_something = |charge: &Charge<'_>| charge.on_denial() != OnDenial::Forget;
+    if receipt.degraded || charges.iter().any(leaves_something) {
         return None;
     }
     if !receipt.spent {

@@ -85,6 +85,16 @@ impl Journal {
         })
     }
 
+    /// Whether the account has units recorded at this time that are not sent yet.
+    pub(crate) fn has(&self, charge: &Charge<'_>, at: Timestamp) -> bool {
+        if self.is_empty() {
+            return false;
+        }
+        let pages = self.pages.lock();
+        let open = pages.accounts.get(&account_of(charge)).and_then(|own| own.open.as_ref());
+        open.is_some_and(|page| page.spends.iter().any(|spend| spend.0 == at))
+    }
+
     /// Refunds units recorded at this time. Returns whether it found them.
     pub(crate) fn refund(&self, charge: &Charge<'_>, at: Timestamp) -> bool {
         self.change(|pages| {

@@ -5,12 +5,14 @@ use std::num::NonZeroU32;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use slidegate::limit::{Charge, Charges, Quotas, Receipt, Standings};
+use slidegate::limit::{
+    Charge, Charges, Difference, Quotas, Receipt, Settlement, Spent, Standings,
+};
 use slidegate::{Clock, MemoryStore, OnStoreError, Quota, Standing, StoreError};
 
 use crate::owned::{OwnedCharge, charges};
 use crate::script::Mode;
-use crate::store::spent_by;
+use crate::store::written_by;
 
 /// The spends of this process, whether Redis or the local ledgers decided them.
 pub(crate) struct LocalLedgers {
@@ -23,26 +25,30 @@ impl LocalLedgers {
         Self { store: MemoryStore::builder().capacity(capacity).clock(clock).build(), share }
     }
 
-    /// Records a spend that Redis has admitted.
-    pub(crate) fn learn(&self, admitted: &Charges<'_>) {
-        // Redis has admitted them even if they do not fit here: the clocks differ by the network
-        // latency. So they are recorded like counted denials, which need not fit; each window
-        // separately, because a denial counts only in windows without room.
-        for charge in admitted.as_slice().iter().filter(|charge| is_local(charge)) {
-            match charge.quotas().as_slice() {
-                [_] => self.record(*charge),
-                quotas => quotas.iter().for_each(|quota| {
-                    let mut one = OwnedCharge::from(charge);
-                    one.quotas = Quotas::from(*quota);
-                    self.record(one.as_charge());
-                }),
+    /// Records charges that Redis has written. It has admitted them even if they do not fit here: the
+    /// clocks differ by the network latency.
+    pub(crate) fn learn<'a>(&self, written: impl Iterator<Item = Charge<'a>>) {
+        for charge in written.filter(is_local) {
+            if let Err(error) = self.store.spend_now(&charge.record(charge.cost()).into()) {
+                tracing::debug!(%error, "cannot record an admission in the local ledgers");
             }
         }
     }
 
-    fn record(&self, charge: Charge<'_>) {
-        if let Err(error) = self.store.spend_now(&charge.count_denied(true).into()) {
-            tracing::debug!(%error, "cannot record an admission in the local ledgers");
+    /// Settles what Redis has settled. Of units to be refunded, the newest stand in for those of Redis,
+    /// whose clock is another.
+    pub(crate) fn settled_elsewhere(&self, charges: &Charges<'_>, settlement: Settlement<'_>) {
+        for charge in charges.as_slice() {
+            match settlement.difference(charge) {
+                Difference::None => {}
+                Difference::Refund(units) => {
+                    let unused = charge.with_cost(units).expect("less than the charge has cost");
+                    self.store.refund_now(&unused.into(), Spent::Newest);
+                }
+                Difference::Record(units) => {
+                    self.learn(std::iter::once(charge.record(units)));
+                }
+            }
         }
     }
 
@@ -67,11 +73,11 @@ impl LocalLedgers {
         };
         let spent = receipt.spent || counted.is_empty();
         let spends = match mode {
-            Mode::Spend if spent => charges(spent_by(counted.as_slice(), &receipt)),
-            _ => Charges::new(),
+            Mode::Peek => Charges::new(),
+            Mode::Spend | Mode::Deny => charges(written_by(counted.as_slice(), &receipt)),
         };
         let standings = standings(asked, &receipt);
-        Ok((Receipt { spent, degraded: true, standings, at: receipt.at }, spends))
+        Ok((Receipt { spent, degraded: true, standings, ..receipt }, spends))
     }
 }
 
@@ -113,8 +119,8 @@ impl LocalShare {
     /// never fit.
     fn of(self, charge: &Charge<'_>) -> Quotas {
         let cut = |quota: &Quota| {
-            let units = (quota.units().get() / self.0).max(charge.cost().get());
-            let units = NonZeroU32::new(units).unwrap_or(charge.cost());
+            let cost = charge.cost_in(*quota);
+            let units = NonZeroU32::new(quota.units().get() / self.0).map_or(cost, |u| u.max(cost));
             Quota::new(units, quota.window()).expect("a window that is in use")
         };
         let quotas = charge.quotas().as_slice().iter().map(cut);

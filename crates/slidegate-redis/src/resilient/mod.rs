@@ -15,7 +15,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use slidegate::limit::{AccountReading, Charge, Charges, MemoryStats, Receipt, Spent};
+use slidegate::limit::{
+    AccountReading, Charge, Charges, Difference, MemoryStats, OnDenial, Receipt, Settled,
+    Settlement, Spent,
+};
 use slidegate::{Clock, OnStoreError, Store, StoreError, Timestamp};
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinHandle;
@@ -36,7 +39,7 @@ use crate::checkup::ServerReport;
 use crate::error::{KeyErrorReason, MissingPermission, RedisStoreError};
 use crate::owned::OwnedCharge;
 use crate::script::Mode;
-use crate::store::RedisStore;
+use crate::store::{RedisStore, written_by};
 
 /// A [`RedisStore`] with a circuit breaker and local ledgers, so that an outage of Redis does not
 /// become one of the service.
@@ -142,10 +145,12 @@ impl ResilientStore {
         inner.counts.answered(trip.back.saturating_since(trip.sent));
         inner.breaker.succeeded();
         if mode == Mode::Spend {
-            if receipt.spent {
-                inner.local.learn(charges);
-            }
+            inner.local.learn(written_by(charges.as_slice(), &receipt));
             inner.denials.learn(charges, &receipt, trip);
+            // A record makes the waits of cached denials longer.
+            if charges.as_slice().iter().any(|charge| charge.on_denial() == OnDenial::Record) {
+                inner.denials.forget(charges);
+            }
         }
         Ok(receipt)
     }
@@ -229,6 +234,58 @@ impl ResilientStore {
             recovery::ensure_running(self);
             inner.opened.notify_one();
         }
+    }
+
+    /// Settles a charge that was admitted without Redis and is not replayed yet.
+    fn settle_locally(
+        &self,
+        charge: &Charge<'_>,
+        settlement: Settlement<'_>,
+    ) -> Result<Settled, StoreError> {
+        let inner = &self.0;
+        let settled = inner.local.store.settle_now(&(*charge).into(), settlement)?;
+        match settlement.difference(charge) {
+            _ if settled == Settled::Before => {}
+            Difference::None => {}
+            Difference::Refund(units) => {
+                let unused = charge.with_cost(units).expect("less than the charge has cost");
+                inner.journal.refund(&unused, settlement.at);
+            }
+            Difference::Record(units) => self.record_in_journal(&charge.record(units)),
+        }
+        Ok(settled)
+    }
+
+    /// Settles charges of Redis while it is unavailable: units above the hold are recorded here and
+    /// replayed. What is to be refunded stays spent, unless the call is repeated.
+    fn settle_without_redis(
+        &self,
+        charges: &Charges<'_>,
+        settlement: Settlement<'_>,
+        error: StoreError,
+    ) -> Result<Settled, StoreError> {
+        let (mut settled, mut outcome) = (Settled::Before, Ok(()));
+        let mut error = Some(error);
+        for charge in charges.as_slice() {
+            if let Difference::Record(units) = settlement.difference(charge) {
+                let done = self.0.local.store.settle_now(&(*charge).into(), settlement)?;
+                settled = settled.or(done);
+                if done == Settled::Now {
+                    self.record_in_journal(&charge.record(units));
+                }
+            } else if let Some(error) = error.take() {
+                outcome = Err(error);
+            }
+        }
+        outcome.map(|()| settled)
+    }
+
+    fn record_in_journal(&self, charge: &Charge<'_>) {
+        let inner = &self.0;
+        if !inner.journal.record(charge, inner.clock.now()) {
+            add(&inner.counts.unrecorded, 1);
+        }
+        recovery::ensure_running(self);
     }
 
     /// Removes local records of spends up to `at`.
@@ -331,6 +388,44 @@ impl Store for ResilientStore {
         // A denial that was in flight may have been cached meanwhile.
         inner.denials.forget(charges);
         Ok(())
+    }
+
+    async fn settle(
+        &self,
+        charges: &Charges<'_>,
+        settlement: Settlement<'_>,
+    ) -> Result<Settled, StoreError> {
+        let inner = &self.0;
+        inner.denials.forget(charges);
+        let (mut settled, mut elsewhere) = (Settled::Before, Charges::new());
+        for charge in charges.as_slice() {
+            match inner.journal.has(charge, settlement.at) {
+                true => settled = settled.or(self.settle_locally(charge, settlement)?),
+                false => elsewhere.push(*charge).expect("the accounts differ"),
+            }
+        }
+        if elsewhere.is_empty() {
+            return Ok(settled);
+        }
+        let outcome = match self.must_be_closed() {
+            Ok(()) => inner.redis.settle(&elsewhere, settlement).await,
+            Err(open) => Err(open),
+        };
+        // A denial that was in flight may have been cached meanwhile.
+        inner.denials.forget(charges);
+        match outcome {
+            Ok(done) => {
+                if done == Settled::Now {
+                    inner.local.settled_elsewhere(&elsewhere, settlement);
+                }
+                Ok(settled.or(done))
+            }
+            Err(error) => {
+                self.failed(&error, &elsewhere);
+                self.settle_without_redis(&elsewhere, settlement, error)
+                    .map(|done| settled.or(done))
+            }
+        }
     }
 
     async fn reset(&self, charges: &Charges<'_>) -> Result<(), StoreError> {

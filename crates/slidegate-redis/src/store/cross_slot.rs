@@ -1,10 +1,9 @@
 //! Requests whose charges a cluster keeps in several slots.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
-use parking_lot::Mutex;
 use slidegate::Timestamp;
-use slidegate::limit::{Charge, Receipt, Standings};
+use slidegate::limit::{Charge, OnDenial, Receipt, Standings};
 
 use super::{RedisStore, spent_by};
 use crate::error::RedisStoreError;
@@ -75,7 +74,7 @@ impl CrossSlotSpend {
         }
     }
 
-    /// Takes back what a denied request has spent so far, but for charges that count it, and sees
+    /// Takes back what a denied request has spent so far, but for charges that it leaves, and sees
     /// how things stand now. A part that fails keeps none of the others from it.
     async fn undo(
         &self,
@@ -89,28 +88,24 @@ impl CrossSlotSpend {
         outcome
     }
 
-    /// When each part was spent, by the clock of its server.
-    pub(crate) fn times(&self, receipts: &[Receipt]) -> Vec<(u16, Timestamp)> {
-        self.0.iter().zip(receipts).map(|(part, receipt)| (part.slot, receipt.at)).collect()
-    }
-
     /// One receipt of all parts. Each server has its own clock; the receipt has the first one's
-    /// time.
+    /// time, and that of each charge.
     pub(crate) fn whole(&self, receipts: &[Receipt]) -> Receipt {
-        let mut standings: Vec<(usize, Standings)> = Vec::new();
+        let mut standings: Vec<(usize, Timestamp, Standings)> = Vec::new();
         for (part, receipt) in self.0.iter().zip(receipts) {
             let mut rest = receipt.standings.iter();
             for (charge, place) in part.charges().iter().zip(&part.places) {
                 let own = rest.by_ref().take(charge.quotas().as_slice().len());
-                standings.push((*place, own.copied().collect()));
+                standings.push((*place, receipt.at, own.copied().collect()));
             }
         }
-        standings.sort_by_key(|(place, _)| *place);
+        standings.sort_by_key(|(place, ..)| *place);
         Receipt {
             spent: receipts.iter().all(|receipt| receipt.spent),
             at: receipts.first().map(|receipt| receipt.at).unwrap_or_default(),
+            times: standings.iter().map(|(_, at, _)| *at).collect(),
             degraded: false,
-            standings: standings.into_iter().flat_map(|(_, own)| own).collect(),
+            standings: standings.into_iter().flat_map(|(.., own)| own).collect(),
         }
     }
 }
@@ -122,9 +117,9 @@ impl SlotPart {
 
     async fn undo(&self, store: &RedisStore, receipt: &mut Receipt) -> Result<(), RedisStoreError> {
         let charges = self.charges();
-        let counted: Vec<Charge<'_>> =
-            spent_by(&charges, receipt).filter(|charge| !charge.counts_denied()).collect();
-        store.refund_at_once(&counted, Some(receipt.at)).await?;
+        let forgets = |charge: &Charge<'_>| charge.on_denial() == OnDenial::Forget;
+        let forgotten: Vec<Charge<'_>> = spent_by(&charges, receipt).filter(forgets).collect();
+        store.refund_at_once(&forgotten, Some(receipt.at)).await?;
         let mut now = store.decide_at_once(Mode::Peek, &charges).await?;
         // What this part had room for, it had room for, whatever counting the denial has left.
         for (standing, before) in now.standings.iter_mut().zip(&receipt.standings) {
@@ -142,37 +137,6 @@ pub(crate) fn slot_of(key: &str) -> u16 {
     let tag = key.split_once('{').and_then(|(_, rest)| rest.split_once('}')).map(|(tag, _)| tag);
     let hashed = tag.filter(|tag| !tag.is_empty()).unwrap_or(key);
     crc16::State::<crc16::XMODEM>::calculate(hashed.as_bytes()) % 16384
-}
-
-/// The times of the latest requests that spent on several servers. Each server has its own clock,
-/// and a receipt has room for the first one's time only; a refund needs them all.
-#[derive(Default)]
-pub(crate) struct SpendTimes(Mutex<VecDeque<Vec<(u16, Timestamp)>>>);
-
-/// A refund nearly always follows its request at once.
-const MAX_SPEND_TIMES: usize = 4096;
-
-impl SpendTimes {
-    /// Keeps the time at each slot, the first of which is the receipt's.
-    pub(crate) fn keep(&self, times: Vec<(u16, Timestamp)>) {
-        let mut kept = self.0.lock();
-        if kept.len() == MAX_SPEND_TIMES {
-            kept.pop_front();
-        }
-        kept.push_back(times);
-    }
-
-    /// The time at a slot of a request with some slots, if it is known, else the receipt's.
-    pub(crate) fn at(&self, receipt_at: Timestamp, slots: &[u16], slot: u16) -> Timestamp {
-        let kept = self.0.lock();
-        let of_request = |times: &&Vec<(u16, Timestamp)>| {
-            times.first().is_some_and(|(_, at)| *at == receipt_at)
-                && slots.iter().all(|slot| times.iter().any(|(known, _)| known == slot))
-        };
-        let times = kept.iter().rev().find(of_request);
-        let found = times.and_then(|times| times.iter().find(|(known, _)| *known == slot));
-        found.map_or(receipt_at, |(_, at)| *at)
-    }
 }
 
 #[cfg(test)]

@@ -12,15 +12,17 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use redis::{FromRedisValue, RedisError, ToRedisArgs};
-use slidegate::limit::{AccountReading, Charge, Charges, Receipt, Spent};
+use redis::{FromRedisValue, RedisError, ToRedisArgs, Value};
+use slidegate::limit::{
+    AccountReading, Charge, Charges, OnDenial, Receipt, Settled, Settlement, Spent,
+};
 use slidegate::{Name, Policies, Scope, Store, StoreError, Timestamp};
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
 use self::batch::Batcher;
 use self::connection::RedisConnection;
-use self::cross_slot::{CrossSlotSpend, SpendTimes, slot_of};
+use self::cross_slot::{CrossSlotSpend, slot_of};
 use crate::address::Address;
 use crate::checkup::{ServerReport, ServerWarning};
 use crate::collision::KeyCollisions;
@@ -65,7 +67,6 @@ struct StoreInner {
     template: KeyTemplate,
     policy_templates: HashMap<Name, KeyTemplate>,
     shared_prefix: String,
-    spend_times: SpendTimes,
     /// Bounds the calls that are past their deadline and still awaited.
     late: Arc<Semaphore>,
 }
@@ -112,7 +113,6 @@ impl RedisStore {
             shared_prefix,
             template,
             policy_templates,
-            spend_times: SpendTimes::default(),
             late: Arc::new(Semaphore::new(MAX_LATE)),
         }))
     }
@@ -321,6 +321,22 @@ impl RedisStore {
         Ok(ScriptCall::refund(&self.0.connection.scripts, charges, &keys, at))
     }
 
+    /// A call that settles once, however often it is sent, and by whom if the settlement has a name.
+    fn settle_call(
+        &self,
+        charges: &[Charge<'_>],
+        settlement: Settlement<'_>,
+    ) -> Result<ScriptCall<'_>, RedisStoreError> {
+        let mut keys = self.keys(charges)?;
+        let connection = &self.0.connection;
+        let name = match settlement.once {
+            Some(once) => format!("settle-{}", once.id),
+            None => format!("settle-{}", connection.unique_name()),
+        };
+        keys.push(mark_beside(&keys[0], &name));
+        Ok(ScriptCall::settle(&connection.scripts, charges, &keys, settlement))
+    }
+
     /// Decides charges that a cluster keeps in several slots. Once begun it is not left halfway, even
     /// if the caller's future is dropped.
     async fn decide_cross_slot(
@@ -334,11 +350,7 @@ impl RedisStore {
         let mut task = self.spawn(async move { parts.decide(&store, mode).await });
         if let Ok(receipts) = tokio::time::timeout(limit, &mut task).await {
             let receipts = receipts.unwrap_or(Err(RedisStoreError::Reply))?;
-            let receipt = request.whole(&receipts);
-            if mode == Mode::Spend && receipt.spent {
-                self.0.spend_times.keep(request.times(&receipts));
-            }
-            return Ok(receipt);
+            return Ok(request.whole(&receipts));
         }
         let store = self.clone();
         self.spawn_late(async move {
@@ -441,16 +453,35 @@ impl Store for RedisStore {
 
     async fn refund(&self, charges: &Charges<'_>, spent: Spent) -> Result<(), StoreError> {
         let CrossSlotSpend(parts) = self.in_slots(charges)?;
-        let slots: Vec<u16> = parts.iter().map(|part| part.slot).collect();
+        let at = match spent {
+            Spent::At(at) => Some(at),
+            Spent::Newest => None,
+        };
         self.within(self.deadline(), async {
             for part in &parts {
-                let at = match spent {
-                    Spent::At(at) => Some(self.0.spend_times.at(at, &slots, part.slot)),
-                    Spent::Newest => None,
-                };
                 self.refund_at_once(&part.charges(), at).await?;
             }
             Ok(())
+        })
+        .await
+    }
+
+    async fn settle(
+        &self,
+        charges: &Charges<'_>,
+        settlement: Settlement<'_>,
+    ) -> Result<Settled, StoreError> {
+        let CrossSlotSpend(parts) = self.in_slots(charges)?;
+        self.within(self.deadline(), async {
+            let mut settled = Settled::Before;
+            for part in &parts {
+                let call = self.settle_call(&part.charges(), settlement)?;
+                settled = settled.or(match self.0.connection.run(&call).await? {
+                    Value::Int(1) => Settled::Now,
+                    _ => Settled::Before,
+                });
+            }
+            Ok(settled)
         })
         .await
     }
@@ -477,6 +508,18 @@ impl fmt::Debug for RedisStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "RedisStore({self}, {}, {:?})", self.0.layout, self.deadline())
     }
+}
+
+/// The charges that a request has left in their ledgers: those that it spent, or those that are recorded
+/// in any case.
+pub(crate) fn written_by<'r, 'a>(
+    charges: &'r [Charge<'a>],
+    receipt: &'r Receipt,
+) -> impl Iterator<Item = Charge<'a>> + use<'r, 'a> {
+    let is_recorded = |charge: &Charge<'a>| charge.on_denial() == OnDenial::Record;
+    let spent =
+        spent_by(charges, receipt).filter(move |charge| receipt.spent && !is_recorded(charge));
+    spent.chain(charges.iter().copied().filter(is_recorded))
 }
 
 /// The charges that an allowed request has spent: all but those in shadow that found no room.
