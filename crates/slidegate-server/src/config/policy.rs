@@ -4,9 +4,9 @@ use std::num::NonZeroU32;
 use std::path::Path;
 use std::sync::Arc;
 
-use http::{HeaderName, Method};
-use slidegate::policy::{Network, Prefixes};
-use slidegate::{AccessList, Ban, Consistency, Cost, Plan, Policy, Quota, Scope, Source};
+use http::{HeaderName, Method, StatusCode};
+use slidegate::policy::{CostSource, Network, Prefixes, StatusRange};
+use slidegate::{AccessList, Ban, Consistency, Plan, Policy, Quota, Scope, Source};
 use slidegate_tower::{Headers, Refusal, Responder, Shape, TemplateError};
 
 use crate::config::api_keys::{IssuedKeys, ListedKey};
@@ -72,10 +72,20 @@ impl<'t> PolicyConfig<'t> {
         policy = quotas.into_iter().fold(policy, Policy::quota);
         policy = candidate(&table.key("candidate")).into_iter().fold(policy, Policy::candidate);
         policy = match cost(&table.key("cost")) {
-            Some(Cost::Units(units)) => policy.cost(units.get()),
-            Some(Cost::Request) => policy.request_cost(),
+            Some(PolicyCost::Units(units)) => policy.cost(units.get()),
+            Some(PolicyCost::Request) => policy.request_cost(),
+            Some(PolicyCost::Response(source, hold)) => policy.response_cost(source, hold.get()),
             None => policy,
         };
+        if let Some(statuses) = statuses(&table.key("count")) {
+            policy = policy.count_statuses(statuses);
+        }
+        if let Some(statuses) = statuses(&table.key("refund")) {
+            policy = policy.refund_statuses(statuses);
+        }
+        if table.key("charge").one_of(&[("record", false), ("admit", true)]) == Some(true) {
+            policy = policy.admit_only();
+        }
         policy = match table.key("headers").boolean() {
             Some(true) => policy.in_headers(),
             Some(false) => policy.not_in_headers(),
@@ -167,13 +177,59 @@ pub(super) fn header_name(value: &Value<'_>) -> Option<HeaderName> {
     value.parsed_as("expected the name of a header, such as x-tenant")
 }
 
-/// `10` or `"request"`.
-fn cost(value: &Value<'_>) -> Option<Cost> {
+/// What a request costs, as it is written.
+enum PolicyCost {
+    Units(NonZeroU32),
+    Request,
+    /// What the response says, and what is held until then.
+    Response(CostSource, NonZeroU32),
+}
+
+/// `10`, `"request"` or `{ response_json = "usage.total_tokens", hold = 1000 }`.
+fn cost(value: &Value<'_>) -> Option<PolicyCost> {
+    if value.is_table() {
+        return response_cost(value);
+    }
     match value.node?.text() {
-        None => NonZeroU32::new(value.number(1..=u32::MAX)?).map(Cost::Units),
-        Some("request") => Some(Cost::Request),
+        None => NonZeroU32::new(value.number(1..=u32::MAX)?).map(PolicyCost::Units),
+        Some("request") => Some(PolicyCost::Request),
         Some(_) => value.reject("expected a whole number of units, or \"request\""),
     }
+}
+
+fn response_cost(value: &Value<'_>) -> Option<PolicyCost> {
+    let (header, json) = (value.key("response_header"), value.key("response_json"));
+    let hold = value.key("hold");
+    let held = if hold.is_set() { hold.number(1..=u32::MAX) } else { Some(1) };
+    let source = match (header.is_set(), json.is_set()) {
+        (true, false) => header
+            .parsed_as("expected the name of a header, such as x-cost")
+            .map(CostSource::Header),
+        (false, true) => json.parsed().map(CostSource::Json),
+        _ => value.reject(
+            "expected response_json = \"usage.total_tokens\" or response_header = \"x-cost\", \
+             with hold = 1000 or without",
+        ),
+    };
+    Some(PolicyCost::Response(source?, NonZeroU32::new(held?)?))
+}
+
+/// `{ status = [401, 403, "5xx"] }`, or nothing.
+fn statuses(value: &Value<'_>) -> Option<Vec<StatusRange>> {
+    let list = value.table()?.key("status").required("statuses, such as [401, 403, \"5xx\"]");
+    if !list.is_set() {
+        return None;
+    }
+    let status = |value: &Value<'_>| {
+        if value.is_text() {
+            return value.parsed();
+        }
+        let status = value.number(100..=599_u16)?;
+        StatusCode::from_u16(status).ok().map(StatusRange::from)
+    };
+    let statuses = list.each(status);
+    // What could not be read has been reported; an empty list is for the library to report.
+    (statuses.len() == list.elements().len()).then_some(statuses)
 }
 
 /// `"free"` or `{ header = "x-plan", default = "free" }`.

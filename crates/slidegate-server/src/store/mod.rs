@@ -4,7 +4,9 @@ mod open;
 
 use std::time::Duration;
 
-use slidegate::limit::{AccountReading, Charge, Charges, MemoryStats, Receipt, Spent};
+use slidegate::limit::{
+    AccountReading, Charge, Charges, MemoryStats, Receipt, Settled, Settlement, Spent,
+};
 use slidegate::{Identity, MemoryStore, Name, Policies, Store, StoreError};
 use slidegate_redis::{KeyCollisions, LeaseStats, LeasedStore, ResilienceStats};
 
@@ -134,6 +136,14 @@ impl Store for AnyStore {
 
     async fn refund(&self, charges: &Charges<'_>, spent: Spent) -> Result<(), StoreError> {
         of_store!(self, store => store.refund(charges, spent))
+    }
+
+    async fn settle(
+        &self,
+        charges: &Charges<'_>,
+        settlement: Settlement<'_>,
+    ) -> Result<Settled, StoreError> {
+        of_store!(self, store => store.settle(charges, settlement))
     }
 
     async fn reset(&self, charges: &Charges<'_>) -> Result<(), StoreError> {
