@@ -36,8 +36,8 @@ pub use crate::net::{
     TrustedPeers, serve, serve_raw,
 };
 pub use crate::proxy::{
-    ProxyBody, ProxyError, RequestOrigin, ReverseProxy, UpstreamBody, UpstreamBodyError,
-    UpstreamError, UpstreamOutcome,
+    ProxyBody, ProxyError, RequestFields, RequestOrigin, ReverseProxy, UpstreamBody,
+    UpstreamBodyError, UpstreamError, UpstreamOutcome,
 };
 pub use crate::settings::{
     Bounds, ForwardingHeader, HeaderRules, HostRule, ProxyConfig, RouteConfig, Timeouts,

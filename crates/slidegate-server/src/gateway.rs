@@ -75,15 +75,16 @@ impl Handler for GatewayWorker {
     ) -> Response<ProxyBody> {
         let settings = self.live.settings();
         let began = self.clock.now();
-        // Before anything is read from them, so that policies and upstream see the same.
-        self.proxy.clean(request.headers_mut(), &settings.identity_headers);
+        // Before anything is read from it, so that policies and upstream see the same.
+        let inspected = self.proxy.inspect(&mut request, &settings.identity_headers);
         let (method, path) = (request.method().clone(), request.uri().path_and_query().cloned());
         let client =
             settings.limiter.client_address.resolve_client(accepted.peer, request.headers());
         let (mut decided, mut decision) = (None, None);
-        let response = match self.proxy.validate(&request) {
+        let mut upstream = UpstreamOutcome::NotCalled;
+        let response = match inspected {
             Err(error) => error_response(error),
-            Ok(()) => {
+            Ok(fields) => {
                 let head = RequestHead::from(&request).client(client);
                 let outcome = settings.limiter.decide(head).await;
                 decided = Some(self.clock.now());
@@ -93,10 +94,12 @@ impl Handler for GatewayWorker {
                         response.map(ProxyBody::full)
                     }
                     LimiterOutcome::Pass(passed) => {
-                        let (origin, paths) = (origin(client, accepted), settings.paths);
+                        let (origin, paths) = (origin(client, &accepted), settings.paths);
                         // Boxed, so that refusals do not carry its large state.
-                        let forward = self.proxy.forward(self.index, origin, paths, request);
+                        let forward =
+                            self.proxy.forward(self.index, origin, paths, fields, request);
                         let response = Box::pin(forward).await;
+                        upstream = outcome_of(&response);
                         let mut response = response.unwrap_or_else(error_response);
                         settings.limiter.annotate(passed.as_ref(), &mut response);
                         decision = passed;
@@ -112,7 +115,7 @@ impl Handler for GatewayWorker {
             client: client.client,
             status: response.status(),
             decision: decision.as_ref(),
-            upstream: response.extensions().get().copied().unwrap_or_default(),
+            upstream,
             began,
             asked: began,
             decided,
@@ -122,11 +125,15 @@ impl Handler for GatewayWorker {
     }
 }
 
-fn origin(
-    ResolvedClient { peer, client, is_trusted }: ResolvedClient,
-    accepted: Accepted,
-) -> RequestOrigin {
-    RequestOrigin { peer, client, is_trusted, is_secure: accepted.secure }
+fn origin(client: ResolvedClient, accepted: &Accepted) -> RequestOrigin<'_> {
+    RequestOrigin { accepted, client: client.client, is_trusted: client.is_trusted }
+}
+
+fn outcome_of(forwarded: &Result<Response<ProxyBody>, ProxyError>) -> UpstreamOutcome {
+    match forwarded {
+        Ok(_) => UpstreamOutcome::Answered,
+        Err(error) => error.upstream_error().map_or_else(Default::default, UpstreamOutcome::Failed),
+    }
 }
 
 /// The gateway's own answer to a request that does not reach upstream, or that upstream does not
@@ -134,8 +141,5 @@ fn origin(
 fn error_response(error: ProxyError) -> Response<ProxyBody> {
     let mut response = ProblemDetails::new(error.status(), error.detail()).response();
     response.headers_mut().extend(error.headers());
-    if let Some(error) = error.upstream_error() {
-        response.extensions_mut().insert(UpstreamOutcome::Failed(error));
-    }
     response.map(ProxyBody::full)
 }

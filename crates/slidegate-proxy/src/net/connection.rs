@@ -127,7 +127,7 @@ impl Settings {
             is_http2 = tls::negotiated_http2(&stream);
             io = Box::new(stream);
         }
-        let accepted = Accepted { peer: client, secure: self.tls.is_some() };
+        let accepted = Accepted { secure: self.tls.is_some(), ..Accepted::new(client) };
         Ok(OpenConnection { io, accepted, slot, is_http2 })
     }
 
@@ -214,7 +214,7 @@ impl<H: Handler> ConnectionServer<H> {
         let requests = Arc::clone(&activity);
         let service = service_fn(move |request: Request<Incoming>| {
             let request = request.map(|body| RequestBody::new(body, &limits));
-            respond(Arc::clone(&handler), accepted, request, requests.begin())
+            respond(Arc::clone(&handler), accepted.clone(), request, requests.begin())
         });
         let timed_out = if is_http2 {
             // Its state is large; boxing keeps it out of the future of HTTP/1.1 connections.

@@ -27,7 +27,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use ::http::{Request, Response};
+use ::http::{HeaderValue, Request, Response};
 use bytes::Bytes;
 use http_body::Body;
 
@@ -47,13 +47,31 @@ pub(crate) use self::stream::BoxIo;
 pub use self::tls::{Tls, TlsError, TlsPem};
 
 /// What is known about a connection before its first request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Accepted {
     /// The client's address: from the PROXY header if one is required and a trusted peer sent
     /// it, else from the socket. A Unix socket's peer has no address.
     pub peer: Option<IpAddr>,
     /// Whether the connection uses TLS.
     pub secure: bool,
+    /// The peer as `X-Forwarded-For` has it: formatted once for all requests of the connection.
+    peer_value: HeaderValue,
+}
+
+impl Accepted {
+    /// A connection without TLS.
+    pub fn new(peer: Option<IpAddr>) -> Self {
+        let peer_value = match peer {
+            Some(peer) => HeaderValue::from_maybe_shared(Bytes::from(peer.to_string()))
+                .expect("an address has only visible characters"),
+            None => HeaderValue::from_static("unknown"),
+        };
+        Self { peer, secure: false, peer_value }
+    }
+
+    pub(crate) fn peer_value(&self) -> &HeaderValue {
+        &self.peer_value
+    }
 }
 
 /// Serves the connections of one worker.

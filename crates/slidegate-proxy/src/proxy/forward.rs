@@ -16,10 +16,10 @@ use tokio::time::Instant;
 
 use super::RequestOrigin;
 use super::body::{ProxyBody, UpstreamBody};
-use super::error::{ProxyError, UpstreamOutcome};
+use super::error::ProxyError;
 use super::in_flight::InFlightPermit;
 use super::pool::{Http1Connection, PooledConnection};
-use super::proxy_headers::{self, ProxyHeaders};
+use super::proxy_headers::{self, ProxyHeaders, RequestFields};
 use super::route::{Route, Routes};
 use super::upstream::Upstream;
 use super::{ReverseProxy, tunnel};
@@ -31,7 +31,7 @@ pub(crate) struct Forward<'p> {
     pub(crate) proxy: &'p ReverseProxy,
     pub(crate) worker: usize,
     pub(crate) paths: PathReading,
-    pub(crate) origin: RequestOrigin,
+    pub(crate) origin: RequestOrigin<'p>,
 }
 
 /// Maximum servers tried for one request.
@@ -112,6 +112,7 @@ impl Forward<'_> {
     /// Sends the request to upstream.
     pub(crate) async fn call(
         self,
+        fields: RequestFields,
         request: Request<RequestBody>,
     ) -> Result<Response<ProxyBody>, ProxyError> {
         if request.body().is_too_large() {
@@ -124,7 +125,7 @@ impl Forward<'_> {
         let (mut head, body) = request.into_parts();
         let upgrade = head.extensions.remove::<OnUpgrade>();
         head.extensions.clear();
-        let headers = ProxyHeaders::new(self.origin, &self.proxy.config, &mut head);
+        let headers = ProxyHeaders::new(self.origin, &self.proxy.config, fields, &mut head);
         let upgrade = upgrade.filter(|_| headers.wants_upgrade());
         let upload = body.upload();
         let request = Some(Request::from_parts(head, body));
@@ -138,11 +139,7 @@ impl Forward<'_> {
             match self.send(server, &mut attempt, upload.as_ref()).await {
                 Ok(received) => {
                     server.succeeded();
-                    let response = self.client_response(server, received, permit, upgrade);
-                    return response.map(|mut response| {
-                        response.extensions_mut().insert(UpstreamOutcome::Answered);
-                        response
-                    });
+                    return self.client_response(server, received, permit, upgrade);
                 }
                 Err(Failed::Unsent(error)) => failed = error,
                 Err(Failed::Sent(error)) => return Err(error),

@@ -18,7 +18,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use http::{HeaderMap, HeaderName, Request, Response};
+use http::{HeaderName, Request, Response};
 use slidegate::policy::PathReading;
 
 pub use self::body::{ProxyBody, UpstreamBody, UpstreamBodyError};
@@ -26,8 +26,9 @@ use self::connect::Connector;
 pub use self::error::{ProxyError, UpstreamError, UpstreamOutcome};
 use self::forward::Forward;
 use self::in_flight::InFlightLimit;
+pub use self::proxy_headers::RequestFields;
 use self::route::Routes;
-use crate::net::RequestBody;
+use crate::net::{Accepted, RequestBody};
 use crate::settings::{ProxyConfig, RouteConfig};
 
 /// Forwards requests, for all workers.
@@ -41,15 +42,13 @@ pub struct ReverseProxy {
 
 /// Where a request came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RequestOrigin {
-    /// The peer that holds the connection. A Unix socket's peer has no address.
-    pub peer: Option<IpAddr>,
+pub struct RequestOrigin<'a> {
+    /// The connection.
+    pub accepted: &'a Accepted,
     /// The client that sent the request, possibly through proxies.
     pub client: Option<IpAddr>,
     /// Whether the peer is a trusted proxy, so that its forwarding headers are forwarded.
     pub is_trusted: bool,
-    /// Whether the connection uses TLS.
-    pub is_secure: bool,
 }
 
 impl ReverseProxy {
@@ -72,28 +71,28 @@ impl ReverseProxy {
         self.routes.store(Arc::new(Routes::new(&config, Some(&before))));
     }
 
-    /// Removes headers that upstream could mistake for others, and prevents the client from removing
-    /// forwarding and `identity` headers through `Connection`. Call this before reading the headers,
-    /// so that the handler and upstream see the same.
-    pub fn clean(&self, headers: &mut HeaderMap, identity: &[HeaderName]) {
-        validate::clean(headers, self.config.headers, identity);
+    /// Checks that a request is unambiguous, and returns what [`forward`](Self::forward) acts on. Call
+    /// this before reading the headers, so that the handler and upstream see the same: it removes
+    /// headers that upstream could mistake for others, and prevents the client from removing forwarding
+    /// and `identity` headers through `Connection`.
+    pub fn inspect<B>(
+        &self,
+        request: &mut Request<B>,
+        identity: &[HeaderName],
+    ) -> Result<RequestFields, ProxyError> {
+        validate::inspect(request, self.config.headers, identity)
     }
 
-    /// Checks that a request is unambiguous.
-    pub fn validate<B>(&self, request: &Request<B>) -> Result<(), ProxyError> {
-        validate::validate(request, self.config.headers)
-    }
-
-    /// Forwards a request that a worker has received. The response has
-    /// [`UpstreamOutcome::Answered`] in its extensions.
+    /// Forwards a request that a worker has received.
     pub async fn forward(
         &self,
         worker: usize,
-        origin: RequestOrigin,
+        origin: RequestOrigin<'_>,
         paths: PathReading,
+        fields: RequestFields,
         request: Request<RequestBody>,
     ) -> Result<Response<ProxyBody>, ProxyError> {
-        Forward { proxy: self, worker, paths, origin }.call(request).await
+        Forward { proxy: self, worker, paths, origin }.call(fields, request).await
     }
 }
 

@@ -1,6 +1,8 @@
 //! Headers of forwarded messages: removes hop-by-hop headers, and adds forwarding headers with the
 //! origin of the request.
 
+use std::borrow::Cow;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -35,58 +37,90 @@ pub(crate) struct ProxyHeaders {
     upgrade: Option<HeaderValue>,
 }
 
-/// The fields of a request that the proxy acts on, found in one pass.
-#[derive(Default)]
-struct ActedOn {
-    has_connection: bool,
+/// The header fields of a request that the proxy acts on.
+#[derive(Debug, Default)]
+pub struct RequestFields {
+    pub(super) has_connection: bool,
     has_te: bool,
+    /// Whether a forwarding header has underscores in place of hyphens.
+    has_underscored_claim: bool,
+    /// Forwarding headers of a proxy in front, or of a client that claims an origin.
+    forwarding: ForwardingFields,
     /// Fields that upstream does not get.
-    removed: SmallVec<[HeaderName; 4]>,
-    /// Forwarding headers of a trusted proxy in front.
-    forwarding: SmallVec<[ForwardingHeader; 5]>,
+    removed: Vec<HeaderName>,
 }
 
-impl ActedOn {
-    fn in_headers(headers: &HeaderMap, is_trusted: bool) -> Self {
-        let mut found = Self::default();
-        for name in headers.keys() {
-            let text = name.as_str();
-            found.has_connection |= *name == header::CONNECTION;
-            found.has_te |= *name == header::TE;
-            let forwarding = forwarding_header(text);
-            // hyper sends `100 Continue` to the client.
-            if is_hop_by_hop(text)
-                || *name == header::EXPECT
-                || (!is_trusted && forwarding.is_some())
-            {
-                found.removed.push(name.clone());
-            } else if let Some(forwarding) = forwarding.filter(|_| !text.contains('_')) {
-                found.forwarding.push(forwarding);
+/// Which forwarding headers a request has.
+#[derive(Debug, Clone, Copy, Default)]
+struct ForwardingFields([bool; ForwardingHeader::ALL.len()]);
+
+impl RequestFields {
+    pub(super) fn note(&mut self, name: &HeaderName) {
+        let text = name.as_str();
+        // hyper sends `100 Continue` to the client.
+        if is_hop_by_hop(text) || *name == header::EXPECT {
+            self.has_connection |= *name == header::CONNECTION;
+            self.has_te |= *name == header::TE;
+            self.removed.push(name.clone());
+        } else if let Some(forwarding) = forwarding_header(text) {
+            self.forwarding.0[forwarding as usize] = true;
+        }
+    }
+
+    /// Notes a field with an underscore in its name.
+    pub(super) fn note_underscored(&mut self, name: &str) {
+        self.has_underscored_claim |= is_claim(name);
+    }
+
+    /// Removes what a client that is not trusted says about its origin.
+    fn remove_claims(&mut self, headers: &mut HeaderMap) {
+        for (name, claim) in ForwardingHeader::ALL {
+            if self.forwarding.has(claim) {
+                headers.remove(name);
             }
         }
-        found
+        self.forwarding = ForwardingFields::default();
+        if self.has_underscored_claim {
+            let names = headers.keys().filter(|name| is_claim(name.as_str()));
+            for name in names.cloned().collect::<Vec<_>>() {
+                headers.remove(name);
+            }
+        }
+    }
+}
+
+impl ForwardingFields {
+    fn has(self, header: ForwardingHeader) -> bool {
+        self.0[header as usize]
+    }
+
+    fn is_empty(self) -> bool {
+        self.0 == [false; ForwardingHeader::ALL.len()]
     }
 }
 
 impl ProxyHeaders {
     /// Turns a client's headers into those sent to upstream, except `Host`.
     pub(crate) fn new(
-        origin: RequestOrigin,
+        origin: RequestOrigin<'_>,
         config: &ProxyConfig,
+        mut fields: RequestFields,
         head: &mut request::Parts,
     ) -> Self {
-        let acted_on = ActedOn::in_headers(&head.headers, origin.is_trusted);
         let host = requested_host(head);
         let upgrade =
-            acted_on.has_connection.then(|| requested_upgrade(head, &config.upgrades)).flatten();
+            fields.has_connection.then(|| requested_upgrade(head, &config.upgrades)).flatten();
         let headers = &mut head.headers;
-        let takes_trailers = acted_on.has_te
+        let takes_trailers = fields.has_te
             && tokens(headers, &header::TE).any(|t| t.eq_ignore_ascii_case("trailers"));
-        if acted_on.has_connection {
+        if fields.has_connection {
             remove_named_by_connection(headers);
         }
-        for name in &acted_on.removed {
+        for name in &fields.removed {
             headers.remove(name);
+        }
+        if !origin.is_trusted {
+            fields.remove_claims(headers);
         }
         if takes_trailers {
             headers.insert(header::TE, HeaderValue::from_static("trailers"));
@@ -99,7 +133,7 @@ impl ProxyHeaders {
         if head.version == Version::HTTP_2 {
             join(headers, &header::COOKIE, None, "; ");
         }
-        add_origin(headers, origin, host.as_ref(), &config.forwarding, &acted_on.forwarding);
+        add_origin(headers, origin, host.as_ref(), &config.forwarding, fields.forwarding);
         Self { host_rule: config.host, host, upgrade }
     }
 
@@ -137,15 +171,15 @@ impl ProxyHeaders {
 /// Writes the configured forwarding headers. Those in `present` are a trusted proxy's.
 fn add_origin(
     headers: &mut HeaderMap,
-    origin: RequestOrigin,
+    origin: RequestOrigin<'_>,
     host: Option<&HeaderValue>,
     configured: &[ForwardingHeader],
-    present: &[ForwardingHeader],
+    present: ForwardingFields,
 ) {
-    let RequestOrigin { peer, client, .. } = origin;
-    let proto = if origin.is_secure { "https" } else { "http" };
-    let address = peer.map_or_else(|| "unknown".to_owned(), |peer| peer.to_string());
-    let is_missing = |header| configured.contains(&header) && !present.contains(&header);
+    let RequestOrigin { accepted, client, .. } = origin;
+    let proto = if accepted.secure { "https" } else { "http" };
+    let address = accepted.peer_value();
+    let is_missing = |header| configured.contains(&header) && !present.has(header);
     if is_missing(ForwardingHeader::XForwardedProto) {
         headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static(proto));
     }
@@ -160,18 +194,25 @@ fn add_origin(
         headers.insert(X_REAL_IP, value(client.to_string()));
     }
     // Servers that prefer `Forwarded` would ignore the `X-Forwarded-*` headers of a proxy in front.
-    if present.contains(&ForwardingHeader::Forwarded)
+    if present.has(ForwardingHeader::Forwarded)
         || (is_missing(ForwardingHeader::Forwarded) && present.is_empty())
     {
-        let is_bare = peer.is_none_or(|peer| peer.is_ipv4());
-        let node = if is_bare { &address } else { &format!("\"[{address}]\"") };
-        let element = forwarded(node, host, proto);
-        join(headers, &header::FORWARDED, Some(element), ", ");
+        let element = value(forwarded(&node(accepted.peer), host, proto));
+        join(headers, &header::FORWARDED, Some(&element), ", ");
     }
-    if present.contains(&ForwardingHeader::XForwardedFor) {
+    if present.has(ForwardingHeader::XForwardedFor) {
         join(headers, &X_FORWARDED_FOR, Some(address), ", ");
     } else if is_missing(ForwardingHeader::XForwardedFor) {
-        headers.insert(X_FORWARDED_FOR, value(address));
+        headers.insert(X_FORWARDED_FOR, address.clone());
+    }
+}
+
+/// A peer in an element of `Forwarded`.
+fn node(peer: Option<IpAddr>) -> String {
+    match peer {
+        Some(IpAddr::V4(address)) => address.to_string(),
+        Some(IpAddr::V6(address)) => format!("\"[{address}]\""),
+        None => "unknown".to_owned(),
     }
 }
 
@@ -239,6 +280,8 @@ pub(crate) fn clean_response(headers: &mut HeaderMap) -> Result<ResponseFraming,
 /// Removes the fields that `Connection` names.
 fn remove_named_by_connection(headers: &mut HeaderMap) {
     let named: Vec<HeaderName> = tokens(headers, &header::CONNECTION)
+        // These are removed anyway, and nearly every server names `keep-alive`.
+        .filter(|token| !is_hop_by_hop(token))
         .filter_map(|token| token.parse().ok())
         // `Connection` must not remove these.
         .filter(|name| ![header::HOST, header::CONTENT_LENGTH].contains(name))
@@ -264,47 +307,40 @@ fn is_hop_by_hop(name: &str) -> bool {
     )
 }
 
-/// Removes all fields whose name matches. Usually there are none.
-pub(super) fn remove_where(headers: &mut HeaderMap, is_removed: impl Fn(&str) -> bool) {
-    if headers.keys().any(|name| is_removed(name.as_str())) {
-        let names = headers.keys().filter(|name| is_removed(name.as_str()));
-        for name in names.cloned().collect::<Vec<_>>() {
-            headers.remove(name);
-        }
-    }
-}
-
 /// Whether a field claims the origin of a request, also to servers that read an underscore as a
 /// hyphen.
 pub(super) fn is_claim(name: &str) -> bool {
-    forwarding_header(name).is_some()
+    forwarding_header(&hyphened(name)).is_some()
 }
 
 fn forwarding_header(name: &str) -> Option<ForwardingHeader> {
     let mut all = ForwardingHeader::ALL.into_iter();
-    all.find(|(hyphened, _)| hyphened_is(name, hyphened)).map(|(_, header)| header)
+    all.find(|(known, _)| *known == name).map(|(_, header)| header)
 }
 
-/// Whether a name equals `hyphened` to servers that read an underscore as a hyphen.
-pub(super) fn hyphened_is(name: &str, hyphened: &str) -> bool {
-    let read = |byte: u8| if byte == b'_' { b'-' } else { byte };
-    name.len() == hyphened.len() && hyphened.bytes().eq(name.bytes().map(read))
+/// A name as servers read it that take an underscore for a hyphen.
+pub(super) fn hyphened(name: &str) -> Cow<'_, str> {
+    if name.contains('_') { name.replace('_', "-").into() } else { name.into() }
 }
 
 /// Joins all fields of a name into one and appends an element.
-fn join(headers: &mut HeaderMap, name: &HeaderName, element: Option<String>, separator: &str) {
-    let lines = headers.get_all(name).iter().map(HeaderValue::as_bytes);
-    let mut lines = lines.filter(|line| !line.is_empty()).peekable();
-    let joined = match (lines.peek(), element) {
-        (None, None) => return,
-        (None, Some(element)) => value(element),
-        (Some(_), element) => {
-            let elements = lines.chain(element.as_ref().map(String::as_bytes));
-            let joined = elements.collect::<Vec<_>>().join(separator.as_bytes());
-            HeaderValue::from_maybe_shared(Bytes::from(joined)).expect("made of valid values")
+fn join(
+    headers: &mut HeaderMap,
+    name: &HeaderName,
+    element: Option<&HeaderValue>,
+    separator: &str,
+) {
+    let mut joined = Vec::new();
+    for line in headers.get_all(name).iter().chain(element).filter(|line| !line.is_empty()) {
+        if !joined.is_empty() {
+            joined.extend_from_slice(separator.as_bytes());
         }
-    };
-    headers.insert(name, joined);
+        joined.extend_from_slice(line.as_bytes());
+    }
+    if !joined.is_empty() {
+        let joined = HeaderValue::from_maybe_shared(Bytes::from(joined));
+        headers.insert(name, joined.expect("made of valid values"));
+    }
 }
 
 /// A value of visible characters.

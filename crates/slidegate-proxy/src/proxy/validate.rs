@@ -9,21 +9,49 @@ use http::{
 };
 
 use super::error::ProxyError;
-use super::proxy_headers::{has_too_many_names, hyphened_is, is_claim, remove_where, tokens};
+use super::proxy_headers::{RequestFields, has_too_many_names, hyphened, is_claim, tokens};
 use crate::HeaderRules;
 
-/// Removes headers that upstream could mistake for others, and removes protected names from
-/// `Connection`: headers with a request's origin or user, which a proxy in front may have set.
-pub(crate) fn clean(headers: &mut HeaderMap, rules: HeaderRules, identity: &[HeaderName]) {
-    remove_where(headers, |name| name.contains('_') && (!rules.underscores || is_framing(name)));
-    if headers.contains_key(header::CONNECTION) {
-        keep_from_connection(headers, identity);
+/// Checks that a request is unambiguous, in one pass over its headers, which finds what the proxy acts
+/// on later.
+///
+/// Also if it is not, headers that upstream could mistake for others are removed, and protected names
+/// are removed from `Connection`: headers with a request's origin or user, which a proxy in front may
+/// have set.
+pub(crate) fn inspect<B>(
+    request: &mut Request<B>,
+    rules: HeaderRules,
+    identity: &[HeaderName],
+) -> Result<RequestFields, ProxyError> {
+    let mut fields = RequestFields::default();
+    let mut framing = FramingFields::default();
+    let mut mistakable = Vec::new();
+    for (name, value) in request.headers() {
+        let text = name.as_str();
+        if !text.contains('_') {
+            fields.note(name);
+            framing.note(name, value);
+        } else if rules.underscores && !is_framing(text) {
+            fields.note_underscored(text);
+        } else {
+            mistakable.push(name.clone());
+            continue;
+        }
+        framing.has_override |= rules.refuse_overrides && is_override(text);
     }
+    let validated = validate(request, &framing, rules);
+    for name in mistakable {
+        request.headers_mut().remove(name);
+    }
+    if fields.has_connection {
+        keep_from_connection(request.headers_mut(), identity);
+    }
+    validated.map(|()| fields)
 }
 
 /// Whether some servers would mistake the name for a framing header.
 fn is_framing(name: &str) -> bool {
-    hyphened_is(name, "transfer-encoding") || hyphened_is(name, "content-length")
+    ["transfer-encoding", "content-length"].contains(&&*hyphened(name))
 }
 
 /// Removes the names of protected headers from `Connection`, which would remove the headers.
@@ -35,7 +63,7 @@ fn keep_from_connection(headers: &mut HeaderMap, identity: &[HeaderName]) {
             || ["cf-connecting-ip", "x-api-key", "authorization"].contains(&name.as_str())
             || identity.contains(&name)
     };
-    // `validate` refuses a request with too many names.
+    // A request with too many names is refused.
     if has_too_many_names(headers, &header::CONNECTION)
         || !tokens(headers, &header::CONNECTION).any(is_protected)
     {
@@ -49,19 +77,23 @@ fn keep_from_connection(headers: &mut HeaderMap, identity: &[HeaderName]) {
     }
 }
 
-/// Checks that a request is unambiguous.
-pub(crate) fn validate<B>(request: &Request<B>, rules: HeaderRules) -> Result<(), ProxyError> {
+fn validate<B>(
+    request: &Request<B>,
+    fields: &FramingFields<'_>,
+    rules: HeaderRules,
+) -> Result<(), ProxyError> {
     if *request.method() == Method::CONNECT {
         return Err(ProxyError::ConnectNotAllowed);
     }
     if rules.refuse_overrides {
-        validate_overrides(request)?;
+        validate_method(request.method())?;
     }
-    let (uri, fields) = (request.uri(), FramingFields::in_headers(request.headers()));
-    validate_target(uri)
-        .and_then(|()| validate_host(uri, &fields, request.version()))
-        .and_then(|()| validate_framing(&fields))
-        .and_then(|()| validate_names(&fields, request.headers()))
+    let uri = request.uri();
+    reject_if(fields.has_override, "The request has a header that overrides its method or path.")
+        .and_then(|()| validate_target(uri))
+        .and_then(|()| validate_host(uri, fields, request.version()))
+        .and_then(|()| validate_framing(fields))
+        .and_then(|()| validate_names(fields, request.headers()))
         .map_err(ProxyError::BadRequest)
 }
 
@@ -74,22 +106,21 @@ const OVERRIDE_HEADERS: [&str; 5] = [
     "x-method-override",
 ];
 
-fn validate_overrides<B>(request: &Request<B>) -> Result<(), ProxyError> {
-    let method = request.method().as_str();
-    if method.eq_ignore_ascii_case("TRACE") || method.eq_ignore_ascii_case("TRACK") {
-        return Err(ProxyError::TraceNotAllowed);
-    }
-    let is_override =
-        |name: &HeaderName| OVERRIDE_HEADERS.iter().any(|known| hyphened_is(name.as_str(), known));
-    let why = "The request has a header that overrides its method or path.";
-    reject_if(request.headers().keys().any(is_override), why).map_err(ProxyError::BadRequest)
+fn is_override(name: &str) -> bool {
+    OVERRIDE_HEADERS.contains(&&*hyphened(name))
+}
+
+fn validate_method(method: &Method) -> Result<(), ProxyError> {
+    let method = method.as_str();
+    let is_trace = method.eq_ignore_ascii_case("TRACE") || method.eq_ignore_ascii_case("TRACK");
+    if is_trace { Err(ProxyError::TraceNotAllowed) } else { Ok(()) }
 }
 
 fn reject_if(condition: bool, why: &'static str) -> Result<(), &'static str> {
     if condition { Err(why) } else { Ok(()) }
 }
 
-/// The headers about host and body, found in one pass.
+/// The headers that can give a request a second meaning.
 #[derive(Default)]
 struct FramingFields<'h> {
     host: Option<&'h HeaderValue>,
@@ -97,21 +128,19 @@ struct FramingFields<'h> {
     coding: Option<&'h HeaderValue>,
     has_several_codings: bool,
     names_fields: bool,
+    /// Whether a header that the rules refuse overrides the method or path.
+    has_override: bool,
 }
 
 impl<'h> FramingFields<'h> {
-    fn in_headers(headers: &'h HeaderMap) -> Self {
-        let mut fields = Self::default();
-        for (name, value) in headers {
-            if *name == header::HOST {
-                fields.has_several_hosts = fields.host.replace(value).is_some();
-            } else if *name == header::TRANSFER_ENCODING {
-                fields.has_several_codings = fields.coding.replace(value).is_some();
-            } else if *name == header::CONNECTION || *name == header::TRAILER {
-                fields.names_fields = true;
-            }
+    fn note(&mut self, name: &HeaderName, value: &'h HeaderValue) {
+        if *name == header::HOST {
+            self.has_several_hosts |= self.host.replace(value).is_some();
+        } else if *name == header::TRANSFER_ENCODING {
+            self.has_several_codings |= self.coding.replace(value).is_some();
+        } else if *name == header::CONNECTION || *name == header::TRAILER {
+            self.names_fields = true;
         }
-        fields
     }
 }
 
@@ -166,7 +195,7 @@ mod tests {
     use super::*;
 
     fn validated(builder: http::request::Builder) -> Result<(), ProxyError> {
-        validate(&builder.body(()).unwrap(), HeaderRules::default())
+        inspect(&mut builder.body(()).unwrap(), HeaderRules::default(), &[]).map(drop)
     }
 
     #[test]
@@ -184,9 +213,12 @@ mod tests {
     fn connection_names_no_header_that_is_not_the_clients() {
         let left = |values: &[&str]| {
             let lines = values.iter().map(|value| (header::CONNECTION, value.parse().unwrap()));
-            let mut headers: HeaderMap = lines.collect();
-            clean(&mut headers, HeaderRules::default(), &[HeaderName::from_static("x-tenant")]);
-            let left = headers.get_all(header::CONNECTION).iter();
+            let mut request = Request::new(());
+            *request.headers_mut() = lines.collect();
+            let identity = [HeaderName::from_static("x-tenant")];
+            // A request without a host is refused, but not before this.
+            assert!(inspect(&mut request, HeaderRules::default(), &identity).is_err());
+            let left = request.headers().get_all(header::CONNECTION).iter();
             left.map(|value| value.to_str().unwrap().to_owned()).collect::<Vec<_>>().join(" | ")
         };
         assert_eq!(left(&["close, X-Hop"]), "close, X-Hop");

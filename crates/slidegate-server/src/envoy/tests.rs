@@ -109,7 +109,7 @@ impl Envoy {
         }
         let mut request = request.body(Body::new(Full::new(Bytes::from(frame)))).unwrap();
         let peer = Some(IpAddr::from([10, 0, 0, 1]));
-        request.extensions_mut().insert(Accepted { peer, secure: false });
+        request.extensions_mut().insert(Accepted::new(peer));
         let Ok(response) = self.router.clone().call(request).await;
         let (head, body) = response.into_parts();
         let body = body.collect().await.unwrap();

@@ -114,8 +114,7 @@ impl DecisionsApi {
 
     async fn send(&self, peer: &str, request: Request<Full<Bytes>>) -> Got {
         let peer = (!peer.is_empty()).then(|| peer.parse::<IpAddr>().unwrap());
-        let accepted = Accepted { peer, secure: false };
-        let (head, body) = self.service.respond(accepted, request).await.into_parts();
+        let (head, body) = self.service.respond(Accepted::new(peer), request).await.into_parts();
         let got = Got { status: head.status, headers: head.headers, body };
         openapi::check(&got);
         got
