@@ -330,13 +330,10 @@ fn join(
     element: Option<&HeaderValue>,
     separator: &str,
 ) {
-    let mut joined = Vec::new();
-    for line in headers.get_all(name).iter().chain(element).filter(|line| !line.is_empty()) {
-        if !joined.is_empty() {
-            joined.extend_from_slice(separator.as_bytes());
-        }
-        joined.extend_from_slice(line.as_bytes());
-    }
+    let lines = headers.get_all(name).iter().chain(element).map(HeaderValue::as_bytes);
+    let lines: SmallVec<[&[u8]; 4]> = lines.filter(|line| !line.is_empty()).collect();
+    let joined = lines.join(separator.as_bytes());
+    drop(lines);
     if !joined.is_empty() {
         let joined = HeaderValue::from_maybe_shared(Bytes::from(joined));
         headers.insert(name, joined.expect("made of valid values"));
