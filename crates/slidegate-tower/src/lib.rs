@@ -98,7 +98,7 @@ pub use slidegate::{Cost, Identity};
 
 pub use crate::client_address::{AddressSource, AddressSourceError, ClientAddress, ResolvedClient};
 pub use crate::future::{ResponseBody, ResponseFuture};
-pub use crate::headers::{Dialect, DialectError, Headers};
+pub use crate::headers::{Dialect, DialectError, Headers, StandingFields};
 pub use crate::layer::{RateLimit, RateLimitLayer};
 pub use crate::limiter::{LimiterOutcome, RequestLimiter};
 pub use crate::outgoing::{

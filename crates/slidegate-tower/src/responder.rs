@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::{HeaderMap, Response};
 use slidegate::{Decision, StoreError};
 
-use crate::headers::Headers;
+use crate::headers::{Headers, StandingFields};
 use crate::refusal::{Refusal, Refused};
 
 /// Which headers responses get, and how requests are refused.
@@ -68,12 +68,27 @@ impl Responder {
         outcome: &Result<Decision, StoreError>,
         request: &HeaderMap,
     ) -> Option<Response<Bytes>> {
+        let (mut response, fields) = self.refuse_apart(outcome, request)?;
+        fields.add_to(response.headers_mut());
+        Some(response)
+    }
+
+    /// The same with the fields apart that say where the client stands, for callers that do not send
+    /// the response itself.
+    pub fn refuse_apart(
+        &self,
+        outcome: &Result<Decision, StoreError>,
+        request: &HeaderMap,
+    ) -> Option<(Response<Bytes>, StandingFields)> {
         let refused = Refused::of(outcome)?;
         let mut response = self.refusal_of(&refused).respond(&refused, request);
-        if let Ok(decision) = outcome {
-            self.annotate(decision, &mut response);
-        }
-        Some(response)
+        let fields = match outcome {
+            Ok(decision) if self.headers.are_for(response.status()) => {
+                self.headers.fields_beside(response.headers_mut(), decision)
+            }
+            _ => StandingFields::default(),
+        };
+        Some((response, fields))
     }
 
     /// Adds the headers that say where the client stands.
@@ -81,6 +96,11 @@ impl Responder {
         if self.headers.are_for(response.status()) {
             self.headers.write(decision, response.headers_mut());
         }
+    }
+
+    /// The fields that [`annotate`](Self::annotate) adds to an empty response.
+    pub fn fields(&self, decision: &Decision) -> StandingFields {
+        self.headers.fields(decision)
     }
 
     fn refusal_of(&self, refused: &Refused<'_>) -> &Refusal {

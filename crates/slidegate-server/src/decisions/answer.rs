@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::{HeaderMap, Response, StatusCode};
 use serde::{Serialize, Serializer};
 use slidegate::{Decision, PolicyStanding, Standing, StoreError, Verdict};
-use slidegate_tower::{Reason, Refused, Responder};
+use slidegate_tower::{Reason, Refused, Responder, StandingFields};
 
 use crate::calendar::ceil_ms;
 
@@ -27,10 +27,16 @@ pub(crate) struct Answer {
     /// The status of the client's response, if the request is refused.
     #[serde(skip_serializing_if = "Option::is_none")]
     status: Option<u16>,
-    #[serde(serialize_with = "headers")]
-    headers: HeaderMap,
+    headers: AnswerHeaders,
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "text")]
     body: Option<Bytes>,
+}
+
+/// The headers of the client's response.
+#[derive(Debug)]
+struct AnswerHeaders {
+    refusal: HeaderMap,
+    standing: StandingFields,
 }
 
 const BAD_REQUEST: &str = "bad-request";
@@ -49,15 +55,16 @@ impl Answer {
             Ok(decision) => decision.retry_after(),
             Err(_) => refused.as_ref().and_then(Refused::retry_after),
         };
-        let refusal = responder.refuse(&outcome, request);
-        let is_refused = refusal.is_some();
-        let mut response = refusal.unwrap_or_default();
-        if let Ok(decision) = &outcome
-            && !is_refused
-        {
-            responder.annotate(decision, &mut response);
-        }
-        let (head, body) = response.into_parts();
+        let (refusal, standing) = match responder.refuse_apart(&outcome, request) {
+            Some((refusal, standing)) => (Some(refusal), standing),
+            None => (
+                None,
+                outcome.as_ref().map(|decision| responder.fields(decision)).unwrap_or_default(),
+            ),
+        };
+        let status = refusal.as_ref().map(|refusal| refusal.status().as_u16());
+        let (head, body) = refusal.map(Response::into_parts).unzip();
+        let refusal = head.map(|head| head.headers).unwrap_or_default();
         Self {
             verdict: verdict(&outcome),
             id: None,
@@ -65,9 +72,9 @@ impl Answer {
             retry_after_ms: retry_after.map(ceil_ms),
             degraded: outcome.as_ref().map_or(true, Decision::is_degraded),
             decision: outcome.ok(),
-            status: is_refused.then_some(head.status.as_u16()),
-            headers: head.headers,
-            body: is_refused.then_some(body),
+            status,
+            headers: AnswerHeaders { refusal, standing },
+            body,
         }
     }
 
@@ -92,7 +99,7 @@ impl Answer {
             degraded: false,
             decision: None,
             status: Some(head.status.as_u16()),
-            headers: head.headers,
+            headers: AnswerHeaders { refusal: head.headers, standing: StandingFields::default() },
             body: Some(body),
         }
     }
@@ -162,9 +169,12 @@ fn standings<S: Serializer>(decision: &Option<Decision>, json: S) -> Result<S::O
     }))
 }
 
-fn headers<S: Serializer>(headers: &HeaderMap, json: S) -> Result<S::Ok, S::Error> {
-    let lines = headers.iter();
-    json.collect_map(lines.map(|(name, value)| (name.as_str(), as_text(value.as_bytes()))))
+impl Serialize for AnswerHeaders {
+    fn serialize<S: Serializer>(&self, json: S) -> Result<S::Ok, S::Error> {
+        let refusal = self.refusal.iter().map(|(name, line)| (name, as_text(line.as_bytes())));
+        let standing = self.standing.iter().map(|(name, value)| (name, Cow::Borrowed(value)));
+        json.collect_map(refusal.chain(standing).map(|(name, value)| (name.as_str(), value)))
+    }
 }
 
 fn text<S: Serializer>(body: &Option<Bytes>, json: S) -> Result<S::Ok, S::Error> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use axum::extract::{FromRequest, Request};
 use bytes::Bytes;
-use http::{HeaderMap, StatusCode, header};
+use http::{HeaderMap, HeaderValue, StatusCode, header};
 use http_body::Body;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde::de::DeserializeOwned;
@@ -80,9 +80,9 @@ where
 }
 
 fn is_json(headers: &HeaderMap) -> bool {
-    let value = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
-    let essence = value.and_then(|value| value.split(';').next()).unwrap_or_default();
-    essence.trim().eq_ignore_ascii_case("application/json")
+    let value = headers.get(header::CONTENT_TYPE).map_or(&[][..], HeaderValue::as_bytes);
+    let essence = value.split(|byte| *byte == b';').next().unwrap_or_default();
+    essence.trim_ascii().eq_ignore_ascii_case(b"application/json")
 }
 
 /// Whether a body is a list. Where an object is expected, serde reads a list as the values of the

@@ -25,15 +25,24 @@ pub enum Dialect {
     XRateLimitDelta,
 }
 
+static RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
+static RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+static RATELIMIT_LIMIT: HeaderName = HeaderName::from_static("ratelimit-limit");
+static RATELIMIT_REMAINING: HeaderName = HeaderName::from_static("ratelimit-remaining");
+static RATELIMIT_RESET: HeaderName = HeaderName::from_static("ratelimit-reset");
+static X_RATELIMIT_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
+static X_RATELIMIT_REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
+static X_RATELIMIT_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
+
 /// A field, or three that belong together.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Copy)]
 pub(super) enum FieldGroup {
     /// A list of one item for each quota.
-    List(HeaderName, Item),
+    List(&'static HeaderName, Item),
     /// The tightest quota in one dictionary.
-    Dictionary(HeaderName),
-    /// The tightest quota in three fields.
-    Triple { limit: HeaderName, remaining: HeaderName, reset: HeaderName, since: Since },
+    Dictionary(&'static HeaderName),
+    /// The tightest quota in three fields: the limit, what remains, and the reset.
+    Triple([&'static HeaderName; 3], Since),
 }
 
 /// What an item of a list says.
@@ -62,21 +71,19 @@ impl Dialect {
     pub(super) fn groups(self) -> Vec<FieldGroup> {
         match self {
             Self::Draft11 => vec![
-                FieldGroup::list("ratelimit-policy", Item::Quota),
-                FieldGroup::list("ratelimit", Item::Standing),
+                FieldGroup::List(&RATELIMIT_POLICY, Item::Quota),
+                FieldGroup::List(&RATELIMIT, Item::Standing),
             ],
             Self::Draft07 => vec![
-                FieldGroup::list("ratelimit-policy", Item::Unnamed),
-                FieldGroup::Dictionary(HeaderName::from_static("ratelimit")),
+                FieldGroup::List(&RATELIMIT_POLICY, Item::Unnamed),
+                FieldGroup::Dictionary(&RATELIMIT),
             ],
             Self::Draft06 => vec![
-                FieldGroup::list("ratelimit-policy", Item::Unnamed),
-                FieldGroup::Triple {
-                    limit: HeaderName::from_static("ratelimit-limit"),
-                    remaining: HeaderName::from_static("ratelimit-remaining"),
-                    reset: HeaderName::from_static("ratelimit-reset"),
-                    since: Since::Now,
-                },
+                FieldGroup::List(&RATELIMIT_POLICY, Item::Unnamed),
+                FieldGroup::Triple(
+                    [&RATELIMIT_LIMIT, &RATELIMIT_REMAINING, &RATELIMIT_RESET],
+                    Since::Now,
+                ),
             ],
             Self::XRateLimit => vec![FieldGroup::x_ratelimit(Since::Epoch)],
             Self::XRateLimitDelta => vec![FieldGroup::x_ratelimit(Since::Now)],
@@ -95,24 +102,14 @@ impl Dialect {
 }
 
 impl FieldGroup {
-    fn list(name: &'static str, item: Item) -> Self {
-        Self::List(HeaderName::from_static(name), item)
-    }
-
     fn x_ratelimit(since: Since) -> Self {
-        Self::Triple {
-            limit: HeaderName::from_static("x-ratelimit-limit"),
-            remaining: HeaderName::from_static("x-ratelimit-remaining"),
-            reset: HeaderName::from_static("x-ratelimit-reset"),
-            since,
-        }
+        Self::Triple([&X_RATELIMIT_LIMIT, &X_RATELIMIT_REMAINING, &X_RATELIMIT_RESET], since)
     }
 
     /// The field that no other group of the same response may also have.
-    pub(super) fn field(&self) -> &HeaderName {
+    pub(super) fn field(&self) -> &'static HeaderName {
         match self {
-            Self::List(field, _) | Self::Dictionary(field) => field,
-            Self::Triple { limit, .. } => limit,
+            Self::List(field, _) | Self::Dictionary(field) | Self::Triple([field, ..], _) => field,
         }
     }
 }

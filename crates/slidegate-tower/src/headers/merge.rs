@@ -24,15 +24,15 @@ pub(super) fn is_needed(headers: &HeaderMap) -> bool {
 pub(super) fn admits(group: &FieldGroup, headers: &HeaderMap, tightest: &Standing) -> bool {
     match group {
         FieldGroup::List(name, item) => {
-            headers.get_all(name).iter().all(|line| is_like(line, *item))
+            headers.get_all(*name).iter().all(|line| is_like(line, *item))
         }
         FieldGroup::Dictionary(name) => {
-            let lines: Vec<_> = headers.get_all(name).iter().collect();
+            let lines: Vec<_> = headers.get_all(*name).iter().collect();
             lines.is_empty() || lines.iter().any(|line| has_more(dictionary(line), tightest))
         }
-        FieldGroup::Triple { limit, remaining, reset, .. } => {
-            let none = [limit, remaining, reset].iter().all(|name| !headers.contains_key(*name));
-            none || has_more(integer(headers, remaining), tightest)
+        FieldGroup::Triple(names, _) => {
+            let none = names.iter().all(|name| !headers.contains_key(*name));
+            none || has_more(integer(headers, names[1]), tightest)
         }
     }
 }
@@ -41,8 +41,8 @@ pub(super) fn admits(group: &FieldGroup, headers: &HeaderMap, tightest: &Standin
 /// none, for the names as they are. If there is none up to a hundred, the names are repeated.
 pub(super) fn copy(decision: &Decision, groups: &[FieldGroup], headers: &HeaderMap) -> u32 {
     let lists = groups.iter().filter_map(|group| match group {
-        FieldGroup::List(name, _) => Some(name),
-        FieldGroup::Dictionary(_) | FieldGroup::Triple { .. } => None,
+        FieldGroup::List(name, _) => Some(*name),
+        FieldGroup::Dictionary(_) | FieldGroup::Triple(..) => None,
     });
     let lines: Vec<&[u8]> =
         lists.flat_map(|name| headers.get_all(name)).map(HeaderValue::as_bytes).collect();

@@ -10,11 +10,10 @@ use std::sync::{Arc, LazyLock};
 use http::{HeaderMap, StatusCode};
 use slidegate::limit::SystemClock;
 use slidegate::{Clock, Decision, Timestamp};
-use smallvec::SmallVec;
 
 pub use self::dialect::{Dialect, DialectError};
 use self::dialect::{FieldGroup, Since};
-use self::value::ValueWriter;
+pub use self::value::StandingFields;
 pub(crate) use self::value::{QuotaName, ceil_s, reset};
 
 /// Which headers say where a client stands, in which dialects.
@@ -73,21 +72,43 @@ impl Headers {
     /// Fields that are there already stay true: lists get our items appended, and of fields with
     /// room for one quota only, those with less remaining are kept.
     pub fn write(&self, decision: &Decision, headers: &mut HeaderMap) {
-        if self.groups.is_empty() {
-            return;
+        self.fields_beside(headers, decision).add_to(headers);
+    }
+
+    /// Where the client stands, for a response that has no such fields yet.
+    pub(crate) fn fields(&self, decision: &Decision) -> StandingFields {
+        self.fields_of(&self.groups, decision, 1)
+    }
+
+    /// The fields that are to be added to these headers. If there are such fields already, ours are
+    /// merged with them, and none is left to add.
+    pub(crate) fn fields_beside(
+        &self,
+        headers: &mut HeaderMap,
+        decision: &Decision,
+    ) -> StandingFields {
+        if !merge::is_needed(headers) {
+            return self.fields(decision);
         }
-        let Some((_, tightest)) = decision.tightest_in_headers() else { return };
+        if let Some((_, tightest)) = decision.tightest_in_headers() {
+            let copy = merge::copy(decision, &self.groups, headers);
+            let admitted = |group: &&FieldGroup| merge::admits(group, headers, tightest);
+            let groups: Vec<FieldGroup> = self.groups.iter().filter(admitted).copied().collect();
+            self.fields_of(&groups, decision, copy).add_to(headers);
+        }
+        StandingFields::default()
+    }
+
+    fn fields_of(&self, groups: &[FieldGroup], decision: &Decision, copy: u32) -> StandingFields {
+        let tightest = decision.tightest_in_headers().filter(|_| !groups.is_empty());
+        let Some((_, tightest)) = tightest else { return StandingFields::default() };
+        let mut fields = StandingFields::with_room();
         let reset = value::reset_of(decision, tightest);
-        let merging = merge::is_needed(headers);
-        let copy = if merging { merge::copy(decision, &self.groups, headers) } else { 1 };
-        let written = |group: &&FieldGroup| !merging || merge::admits(group, headers, tightest);
-        let groups: SmallVec<[&FieldGroup; 4]> = self.groups.iter().filter(written).collect();
-        let mut values = ValueWriter::new();
-        for group in &groups {
-            match group {
-                FieldGroup::List(_, item) => values.list(decision, *item, copy),
-                FieldGroup::Dictionary(_) => values.dictionary(tightest, reset),
-                FieldGroup::Triple { since, .. } => {
+        for group in groups {
+            match *group {
+                FieldGroup::List(name, item) => fields.list(name, decision, item, copy),
+                FieldGroup::Dictionary(name) => fields.dictionary(name, tightest, reset),
+                FieldGroup::Triple([limit, remaining, reset_name], since) => {
                     let reset_s = match since {
                         Since::Now => ceil_s(reset),
                         Since::Epoch => {
@@ -95,27 +116,13 @@ impl Headers {
                             ceil_s(at.saturating_since(Timestamp::default()))
                         }
                     };
-                    values.integer(tightest.quota().units().get().into());
-                    values.integer(tightest.remaining().into());
-                    values.integer(reset_s);
+                    fields.integer(limit, tightest.quota().units().get().into());
+                    fields.integer(remaining, tightest.remaining().into());
+                    fields.integer(reset_name, reset_s);
                 }
             }
         }
-        let mut values = values.finish();
-        // Once, and not in two steps: a response usually has room for what it has.
-        headers.reserve(values.len());
-        for group in groups {
-            let mut value = || values.next().expect("every field of the group was written");
-            match group {
-                FieldGroup::List(name, _) => drop(headers.append(name, value())),
-                FieldGroup::Dictionary(name) => drop(headers.insert(name, value())),
-                FieldGroup::Triple { limit, remaining, reset, .. } => {
-                    for name in [limit, remaining, reset] {
-                        headers.insert(name, value());
-                    }
-                }
-            }
-        }
+        fields
     }
 
     pub(crate) fn are_for(&self, status: StatusCode) -> bool {

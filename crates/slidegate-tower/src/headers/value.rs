@@ -5,44 +5,91 @@ use std::fmt;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::HeaderValue;
+use http::{HeaderMap, HeaderName, HeaderValue};
 use slidegate::limit::Period;
 use slidegate::{Decision, PolicyStanding, Standing};
 use smallvec::SmallVec;
 
 use crate::headers::dialect::Item;
 
-/// Writes the values of one response. They share one buffer, so that five fields cost two
-/// allocations instead of five.
-pub(super) struct ValueWriter {
+/// The fields that say where a client stands, with their values.
+///
+/// The values share one buffer, so that five fields cost two allocations instead of five.
+#[derive(Debug, Default)]
+pub struct StandingFields {
     text: String,
-    /// Where each value ends.
-    ends: SmallVec<[usize; 8]>,
+    fields: SmallVec<[StandingField; 5]>,
+}
+
+#[derive(Debug)]
+struct StandingField {
+    name: &'static HeaderName,
+    /// Where its value ends.
+    end: usize,
+    /// Whether a response may have others of this name.
+    is_list: bool,
 }
 
 /// Room for the fields of a policy with a quota or two.
 const USUAL_BYTES: usize = 256;
 
-impl ValueWriter {
-    pub(super) fn new() -> Self {
-        Self { text: String::with_capacity(USUAL_BYTES), ends: SmallVec::new() }
+impl StandingFields {
+    /// Names and values, in the order in which responses have them.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static HeaderName, &str)> {
+        let mut begin = 0;
+        self.fields.iter().map(move |field| {
+            let value = &self.text[std::mem::replace(&mut begin, field.end)..field.end];
+            (field.name, value)
+        })
     }
 
-    pub(super) fn integer(&mut self, value: u64) {
+    pub(super) fn with_room() -> Self {
+        Self { text: String::with_capacity(USUAL_BYTES), fields: SmallVec::new() }
+    }
+
+    /// Appends the lists, and puts the others in place of fields of the same name.
+    pub(crate) fn add_to(self, headers: &mut HeaderMap) {
+        let (all, mut begin) = (Bytes::from(self.text), 0);
+        // Once, and not in two steps: a response usually has room for what it has.
+        headers.reserve(self.fields.len());
+        for StandingField { name, end, is_list } in self.fields {
+            let value = all.slice(std::mem::replace(&mut begin, end)..end);
+            let value = HeaderValue::from_maybe_shared(value)
+                .expect("names, digits and punctuation are valid in a header");
+            if is_list {
+                headers.append(name, value);
+            } else {
+                headers.insert(name, value);
+            }
+        }
+    }
+
+    pub(super) fn integer(&mut self, name: &'static HeaderName, value: u64) {
         self.put_integer("", value);
-        self.end();
+        self.end(name, false);
     }
 
     /// The dictionary of draft -07.
-    pub(super) fn dictionary(&mut self, tightest: &Standing, reset: Duration) {
+    pub(super) fn dictionary(
+        &mut self,
+        name: &'static HeaderName,
+        tightest: &Standing,
+        reset: Duration,
+    ) {
         self.put_integer("limit=", tightest.quota().units().get().into());
         self.put_integer(", remaining=", tightest.remaining().into());
         self.put_integer(", reset=", ceil_s(reset));
-        self.end();
+        self.end(name, false);
     }
 
     /// An item for each quota in the headers.
-    pub(super) fn list(&mut self, decision: &Decision, item: Item, copy: u32) {
+    pub(super) fn list(
+        &mut self,
+        name: &'static HeaderName,
+        decision: &Decision,
+        item: Item,
+        copy: u32,
+    ) {
         let begin = self.text.len();
         for (policy, standing) in in_headers(decision) {
             if item == Item::Unnamed && has_stricter_twin(decision, standing) {
@@ -53,17 +100,7 @@ impl ValueWriter {
             }
             self.put_item(item, &QuotaName { policy, standing, copy });
         }
-        self.end();
-    }
-
-    /// The values, in the order in which they were written.
-    pub(super) fn finish(self) -> impl ExactSizeIterator<Item = HeaderValue> {
-        let (all, mut begin) = (Bytes::from(self.text), 0);
-        self.ends.into_iter().map(move |end| {
-            let value = all.slice(std::mem::replace(&mut begin, end)..end);
-            HeaderValue::from_maybe_shared(value)
-                .expect("names, digits and punctuation are valid in a header")
-        })
+        self.end(name, true);
     }
 
     /// The parameters `r` and `t` are going to be renamed by the draft after -11.
@@ -92,8 +129,8 @@ impl ValueWriter {
         self.text.push_str(itoa::Buffer::new().format(value));
     }
 
-    fn end(&mut self) {
-        self.ends.push(self.text.len());
+    fn end(&mut self, name: &'static HeaderName, is_list: bool) {
+        self.fields.push(StandingField { name, end: self.text.len(), is_list });
     }
 }
 
