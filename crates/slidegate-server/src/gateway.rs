@@ -10,7 +10,9 @@ use slidegate_proxy::{
     Accepted, Handler, ProxyBody, ProxyError, RequestBody, RequestOrigin, ReverseProxy,
     RouteConfig, UpstreamOutcome,
 };
-use slidegate_tower::{LimiterOutcome, ProblemDetails, RequestHead, ResolvedClient};
+use slidegate_tower::{
+    LimiterOutcome, ProblemDetails, RequestHead, ResolvedClient, SettlingBody, Unanswered,
+};
 
 use crate::config::GatewayConfig;
 use crate::live_config::LiveConfig;
@@ -66,13 +68,13 @@ pub(crate) struct GatewayWorker {
 }
 
 impl Handler for GatewayWorker {
-    type Body = ProxyBody;
+    type Body = SettlingBody<ProxyBody>;
 
     async fn answer(
         &self,
         accepted: Accepted,
         mut request: Request<RequestBody>,
-    ) -> Response<ProxyBody> {
+    ) -> Response<SettlingBody<ProxyBody>> {
         let settings = self.live.settings();
         let began = self.clock.now();
         // Before anything is read from it, so that policies and upstream see the same.
@@ -83,7 +85,7 @@ impl Handler for GatewayWorker {
         let (mut decided, mut decision) = (None, None);
         let mut upstream = UpstreamOutcome::NotCalled;
         let response = match inspected {
-            Err(error) => error_response(error),
+            Err(error) => error_response(error).map(SettlingBody::plain),
             Ok(fields) => {
                 let head = RequestHead::from(&request).client(client);
                 let outcome = settings.limiter.decide(head).await;
@@ -91,17 +93,21 @@ impl Handler for GatewayWorker {
                 match outcome {
                     LimiterOutcome::Refuse(response, denial) => {
                         decision = denial;
-                        response.map(ProxyBody::full)
+                        response.map(ProxyBody::full).map(SettlingBody::plain)
                     }
-                    LimiterOutcome::Pass(passed) => {
+                    LimiterOutcome::Pass(mut passed) => {
+                        let pending = settings.limiter.await_response(passed.as_ref());
+                        if let Some(pending) = &pending {
+                            pending.restrict(request.headers_mut());
+                        }
                         let (origin, paths) = (origin(client, &accepted), settings.paths);
                         // Boxed, so that refusals do not carry its large state.
                         let forward =
                             self.proxy.forward(self.index, origin, paths, fields, request);
                         let response = Box::pin(forward).await;
                         upstream = outcome_of(&response);
-                        let mut response = response.unwrap_or_else(error_response);
-                        settings.limiter.annotate(passed.as_ref(), &mut response);
+                        let response = response.unwrap_or_else(error_response);
+                        let response = settings.limiter.respond(pending, passed.as_mut(), response);
                         decision = passed;
                         response
                     }
@@ -141,5 +147,8 @@ fn outcome_of(forwarded: &Result<Response<ProxyBody>, ProxyError>) -> UpstreamOu
 fn error_response(error: ProxyError) -> Response<ProxyBody> {
     let mut response = ProblemDetails::new(error.status(), error.detail()).response();
     response.headers_mut().extend(error.headers());
+    if error.upstream_error().is_some() {
+        response.extensions_mut().insert(Unanswered);
+    }
     response.map(ProxyBody::full)
 }

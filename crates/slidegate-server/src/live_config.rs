@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use http::HeaderName;
-use slidegate::Gate;
 use slidegate::policy::PathReading;
-use slidegate_tower::{ClientAddress, RequestLimiter, Responder};
+use slidegate::{Gate, HeldCharge};
+use slidegate_tower::{ClientAddress, RequestLimiter, Responder, SettleOutcome};
 
 use crate::config::LimiterConfig;
 use crate::store::AnyStore;
@@ -37,7 +37,8 @@ impl LiveConfig {
         client_address: ClientAddress,
     ) -> Self {
         let gate = Arc::new(gate);
-        let settings = HttpSettings::new(&gate, responder, client_address);
+        let limiter = RequestLimiter::new(gate.clone());
+        let settings = HttpSettings::new(limiter, responder, client_address);
         Self { gate, settings: ArcSwap::from_pointee(settings) }
     }
 
@@ -60,21 +61,32 @@ impl LiveConfig {
     pub(crate) fn replace(&self, limiter: LimiterConfig) {
         let LimiterConfig { policies, responder, client_address, .. } = limiter;
         self.gate.replace_policies(policies);
-        let settings = HttpSettings::new(&self.gate, responder, client_address);
+        let limiter = self.settings().limiter.clone();
+        let settings = HttpSettings::new(limiter, responder, client_address);
         self.settings.store(Arc::new(settings));
+    }
+
+    /// Calls `listener` for each charge that was held until the response was known.
+    pub(crate) fn on_settled(
+        &self,
+        listener: impl Fn(&HeldCharge, SettleOutcome) + Send + Sync + 'static,
+    ) {
+        let HttpSettings { paths, identity_headers, limiter } = &*self.settings();
+        let limiter = limiter.clone().on_settled(listener);
+        let (paths, identity_headers) = (*paths, identity_headers.clone());
+        self.settings.store(Arc::new(HttpSettings { paths, identity_headers, limiter }));
     }
 }
 
 impl HttpSettings {
     fn new(
-        gate: &Arc<Gate<AnyStore>>,
+        limiter: RequestLimiter<AnyStore>,
         responder: Responder,
         client_address: ClientAddress,
     ) -> Self {
-        let policies = gate.policies();
+        let policies = limiter.gate().policies();
         let paths = policies.path_reading();
-        let limiter =
-            RequestLimiter::new(gate.clone()).responder(responder).client_address(client_address);
+        let limiter = limiter.responder(responder).client_address(client_address);
         let identity_headers = policies.identity_headers().cloned().collect();
         Self { paths, identity_headers, limiter }
     }

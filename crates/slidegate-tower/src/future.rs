@@ -15,6 +15,7 @@ use tower_service::Service;
 
 use crate::limiter::{LimiterOutcome, RequestLimiter};
 use crate::request::RequestHead;
+use crate::settle::{PendingCost, SettlingBody};
 
 pin_project! {
     /// The response of a [`RateLimit`](crate::RateLimit) service.
@@ -34,7 +35,7 @@ pin_project! {
     #[project = FutureStateProj]
     enum FutureState<T, B, F> {
         Deciding { deciding: Deciding<B>, ready_inner: T },
-        Passing { #[pin] inner: F, decision: Option<Decision> },
+        Passing { #[pin] inner: F, decision: Option<Decision>, pending: Option<PendingCost> },
         Refused { refusal: Option<(Response<Bytes>, Option<Decision>)> },
     }
 }
@@ -54,7 +55,7 @@ where
         request: Request<B>,
         inner: &mut T,
     ) -> Self {
-        Self { state: FutureState::decided(outcome, request, inner), limiter }
+        Self { state: FutureState::decided(&limiter, outcome, request, inner), limiter }
     }
 
     pub(crate) fn deciding(
@@ -79,10 +80,19 @@ impl<T, B> FutureState<T, B, T::Future>
 where
     T: Service<Request<B>>,
 {
-    fn decided(outcome: LimiterOutcome, request: Request<B>, inner: &mut T) -> Self {
+    fn decided<S: Store>(
+        limiter: &RequestLimiter<S>,
+        outcome: LimiterOutcome,
+        mut request: Request<B>,
+        inner: &mut T,
+    ) -> Self {
         match outcome {
             LimiterOutcome::Pass(decision) => {
-                Self::Passing { inner: inner.call(request), decision }
+                let pending = limiter.await_response(decision.as_ref());
+                if let Some(pending) = &pending {
+                    pending.restrict(request.headers_mut());
+                }
+                Self::Passing { inner: inner.call(request), decision, pending }
             }
             LimiterOutcome::Refuse(response, decision) => {
                 Self::Refused { refusal: Some((response, decision)) }
@@ -104,11 +114,20 @@ where
             let next = match this.state.as_mut().project() {
                 FutureStateProj::Deciding { deciding, ready_inner } => {
                     let (request, outcome) = ready!(deciding.as_mut().poll(cx));
-                    FutureState::decided(outcome, request, ready_inner)
+                    FutureState::decided(this.limiter, outcome, request, ready_inner)
                 }
-                FutureStateProj::Passing { inner, decision } => {
-                    let mut response = ready!(inner.poll(cx))?.map(ResponseBody::inner);
-                    this.limiter.annotate(decision.as_ref(), &mut response);
+                FutureStateProj::Passing { inner, decision, pending } => {
+                    let response = ready!(inner.poll(cx));
+                    let pending = pending.take();
+                    let response = match response {
+                        Ok(response) => response,
+                        Err(error) => {
+                            pending.into_iter().for_each(PendingCost::on_failure);
+                            return Poll::Ready(Err(error));
+                        }
+                    };
+                    let response = this.limiter.respond(pending, decision.as_mut(), response);
+                    let mut response = response.map(ResponseBody::inner);
                     this.limiter.attach(decision.take(), &mut response);
                     return Poll::Ready(Ok(response));
                 }
@@ -138,13 +157,13 @@ pin_project! {
     #[derive(Debug)]
     pub struct ResponseBody<B> {
         #[pin]
-        inner: Option<B>,
+        inner: Option<SettlingBody<B>>,
         refusal: Bytes,
     }
 }
 
 impl<B> ResponseBody<B> {
-    fn inner(body: B) -> Self {
+    fn inner(body: SettlingBody<B>) -> Self {
         Self { inner: Some(body), refusal: Bytes::new() }
     }
 

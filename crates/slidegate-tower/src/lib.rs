@@ -72,6 +72,8 @@
 //! - [`User`], [`Identity`], [`Identities`], [`UserPlan`], [`Cost`], [`Exempt`] and [`Peer`] are what
 //!   an application can put into the extensions of a request. The [`Decision`](slidegate::Decision) is in the extensions of the
 //!   response, for logging; if several layers decided, the one that refused, else the outermost.
+//! - [`ResponseCost`] and [`NotCounted`] are what it can put into the extensions of a response, for
+//!   policies whose cost is known only then.
 //! - [`Headers`] says which headers a response gets, [`Refusal`] how a request is refused;
 //!   [`Responder`] has both.
 //! - [`OutgoingLayer`] is for clients: it keeps outgoing calls within a quota. Its
@@ -93,6 +95,7 @@ mod problem;
 mod refusal;
 mod request;
 mod responder;
+mod settle;
 
 pub use slidegate::{Cost, Identity};
 
@@ -108,6 +111,9 @@ pub use crate::problem::ProblemDetails;
 pub use crate::refusal::{Reason, Refusal, Refused, Shape, ShapeError, TemplateError, bad_request};
 pub use crate::request::{Exempt, Identities, Peer, RequestHead, User, UserPlan};
 pub use crate::responder::Responder;
+pub use crate::settle::{
+    NotCounted, PendingCost, ResponseCost, SettleOutcome, SettlingBody, Unanswered, UnreadReason,
+};
 
 /// The page on HTTP, whose examples are tests.
 #[cfg(all(doctest, feature = "axum"))]

@@ -6,13 +6,14 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use http::{HeaderMap, Response};
-use slidegate::{Decision, Gate, MemoryStore, Store};
+use slidegate::{Decision, Gate, HeldCharge, MemoryStore, Store};
 
 use crate::client_address::{ClientAddress, ResolvedClient};
 use crate::detector::Detectors;
 use crate::refusal::bad_request;
 use crate::request::RequestHead;
 use crate::responder::Responder;
+use crate::settle::{PendingCost, SettleOutcome, Settler, SettlingBody};
 
 /// Limits HTTP requests: the head of a request in; out comes that it may pass, or the response that
 /// refuses it.
@@ -32,7 +33,7 @@ use crate::responder::Responder;
 ///         LimiterOutcome::Pass(decision) => {
 ///             let mut response = Response::new(Bytes::from_static(b"hello"));
 ///             limiter.annotate(decision.as_ref(), &mut response);
-///             response
+///             response // or limiter.respond(..), if policies look at responses
 ///         }
 ///     }
 /// }
@@ -55,6 +56,7 @@ pub struct RequestLimiter<S = MemoryStore> {
     /// Writes headers and refusals.
     pub responder: Responder,
     detectors: Arc<Detectors>,
+    settler: Settler<S>,
 }
 
 /// What is to be done with a request.
@@ -71,8 +73,10 @@ pub enum LimiterOutcome {
 impl<S: Store> RequestLimiter<S> {
     /// Decides by this gate. Limiters that are given the same gate count together.
     pub fn new(gate: impl Into<Arc<Gate<S>>>) -> Self {
+        let gate = gate.into();
         Self {
-            gate: gate.into(),
+            settler: Settler::new(gate.clone()),
+            gate,
             client_address: ClientAddress::default(),
             responder: Responder::default(),
             detectors: Arc::default(),
@@ -93,6 +97,16 @@ impl<S: Store> RequestLimiter<S> {
     #[must_use]
     pub fn responder(self, responder: Responder) -> Self {
         Self { responder, ..self }
+    }
+
+    /// Calls `listener` for each charge that was held until the response was known, with what became
+    /// of it. It is called on the way of a request and should return at once.
+    #[must_use]
+    pub fn on_settled(
+        self,
+        listener: impl Fn(&HeldCharge, SettleOutcome) + Send + Sync + 'static,
+    ) -> Self {
+        Self { settler: self.settler.on_settled(listener), ..self }
     }
 
     /// The gate that decides.
@@ -128,7 +142,39 @@ impl<S: Store> RequestLimiter<S> {
         }
     }
 
+    /// The cost of a request that may pass, if a policy reads it from the response:
+    /// [`respond`](Self::respond) wants it back. Call it before the request is passed on. If it is
+    /// dropped instead, the client has left.
+    pub fn await_response(&self, decision: Option<&Decision>) -> Option<PendingCost> {
+        PendingCost::new(decision?, &self.settler)
+    }
+
+    /// Settles what the response says about the cost of a request that passed, and adds the headers that
+    /// say where the client stands then. It never waits for the store.
+    ///
+    /// What the application says, it says in the extensions of the response: [`ResponseCost`] or
+    /// [`NotCounted`](crate::NotCounted).
+    ///
+    /// [`ResponseCost`]: crate::ResponseCost
+    pub fn respond<B>(
+        &self,
+        pending: Option<PendingCost>,
+        mut decision: Option<&mut Decision>,
+        mut response: Response<B>,
+    ) -> Response<SettlingBody<B>> {
+        let in_body =
+            pending.and_then(|pending| pending.on_response(&mut response, decision.as_deref_mut()));
+        self.annotate(decision.as_deref(), &mut response);
+        response.map(|body| SettlingBody::new(body, in_body))
+    }
+
+    /// Waits until everything that responses said about costs is settled, for the end of a process.
+    pub async fn settled(&self) {
+        self.settler.idle().await;
+    }
+
     /// Adds the headers that say where the client stands to the response of a request that passed.
+    /// Policies that look at the response count what they hold: see [`respond`](Self::respond).
     pub fn annotate<B>(&self, decision: Option<&Decision>, response: &mut Response<B>) {
         if let Some(decision) = decision {
             self.responder.annotate(decision, response);
@@ -168,6 +214,7 @@ impl<S> Clone for RequestLimiter<S> {
             client_address: self.client_address.clone(),
             responder: self.responder.clone(),
             detectors: self.detectors.clone(),
+            settler: self.settler.clone(),
         }
     }
 }

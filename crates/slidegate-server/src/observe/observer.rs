@@ -12,8 +12,9 @@ use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::registry::Registry;
-use slidegate::{Clock, Decision, Gate, Name, Policies, Timestamp};
+use slidegate::{Clock, Decision, Gate, HeldCharge, Name, Policies, Timestamp};
 use slidegate_proxy::{ConnectionCounts, ConnectionTable};
+use slidegate_tower::SettleOutcome;
 
 use super::audit::{AuditEvent, DecisionEvent, RefundedPolicy, Trail};
 use super::gate_metrics;
@@ -184,6 +185,11 @@ impl Observer {
             let event = DecisionEvent::new(outcome, verdict, &gate.policies());
             audit.record(state.clock.wall(), &AuditEvent::Decision(event));
         }
+    }
+
+    /// Counts what became of a charge that was held until the response was known.
+    pub(crate) fn response_cost(&self, charge: &HeldCharge, outcome: SettleOutcome) {
+        self.1.policies.record_response_cost(&charge.policy, outcome);
     }
 
     /// The body of upstream's response broke off, after the request was recorded.

@@ -13,6 +13,7 @@ use foldhash::fast::RandomState;
 use prometheus_client::metrics::counter::Counter;
 use slidegate::policy::CheckedPolicy;
 use slidegate::{Decision, Name, Policies, PolicyStanding, Standing, Timestamp};
+use slidegate_tower::SettleOutcome;
 
 use super::page::Page;
 
@@ -37,6 +38,8 @@ struct PolicyCounters {
     candidate_denials: Counter,
     banned: Counter,
     unknown_plans: Counter,
+    /// If the policy looks at responses.
+    response: Option<ResponseCounters>,
     lowest: Arc<LowestStanding>,
 }
 
@@ -105,7 +108,8 @@ impl PolicyMetrics {
                 let known = old.plans.iter().find(|counters| counters.plan == plan).cloned();
                 known.unwrap_or(PlanCounters { plan, ..PlanCounters::default() })
             });
-            PolicyCounters { plans: plans.collect(), ..old }
+            let response = policy.response.is_some().then(|| old.response.unwrap_or_default());
+            PolicyCounters { plans: plans.collect(), response, ..old }
         };
         let new = policies.iter().map(|policy| (policy.name.clone(), kept(policy))).collect();
         self.policies.store(Arc::new(new));
@@ -121,6 +125,13 @@ impl PolicyMetrics {
         }
         if let Some(counters) = decision.banned_by().and_then(|policy| policies.get(policy)) {
             counters.banned.inc();
+        }
+    }
+
+    pub(super) fn record_response_cost(&self, policy: &Name, outcome: SettleOutcome) {
+        let policies = self.policies.load();
+        if let Some(response) = policies.get(policy).and_then(|own| own.response.as_ref()) {
+            response.record(outcome);
         }
     }
 
@@ -180,6 +191,37 @@ impl PolicyMetrics {
             "Requests that named a plan that does not exist and were counted under the policy's \
              default plan.",
             each(|policy| &policy.unknown_plans),
+        )?;
+        let of_responses = |workers: &[&PolicyCounters]| -> Vec<ResponseCounters> {
+            workers.iter().filter_map(|worker| worker.response.clone()).collect()
+        };
+        page.counters(
+            "slidegate_response_costs",
+            "Charges whose cost depends on the response, by outcome: held (the hold was the cost), \
+             refunded, recorded (units above the hold), failed (the store failed), dropped (too many \
+             at once), or why the cost could not be read and the hold stays (missing, malformed, \
+             too-large, content-type, encoding, aborted).",
+            policies.iter().flat_map(|(policy, workers)| {
+                let counters = of_responses(workers);
+                RESPONSE_OUTCOMES.iter().enumerate().filter_map(move |(index, outcome)| {
+                    let counts = counters.iter().map(|one| one.outcomes[index].get());
+                    let labels = [("policy", *policy), ("outcome", *outcome)];
+                    (!counters.is_empty()).then(|| (labels, counts.sum()))
+                })
+            }),
+        )?;
+        page.counters(
+            "slidegate_response_units",
+            "Units by which costs that depend on the response differ from what was held: refunded or \
+             recorded.",
+            policies.iter().flat_map(|(policy, workers)| {
+                let counters = of_responses(workers);
+                ["refunded", "recorded"].into_iter().enumerate().filter_map(move |(index, kind)| {
+                    let counts = counters.iter().map(|one| one.units[index].get());
+                    let labels = [("policy", *policy), ("kind", kind)];
+                    (!counters.is_empty()).then(|| (labels, counts.sum()))
+                })
+            }),
         )?;
         let lowest: Vec<_> = policies
             .iter()
@@ -265,6 +307,51 @@ impl PolicyCounters {
             ]
         });
         by_plan.chain([("", "block", &self.banned)])
+    }
+}
+
+/// What became of charges whose cost depends on the response.
+#[derive(Debug, Clone, Default)]
+struct ResponseCounters {
+    /// In the order of [`RESPONSE_OUTCOMES`].
+    outcomes: [Counter; RESPONSE_OUTCOMES.len()],
+    /// Refunded and recorded.
+    units: [Counter; 2],
+}
+
+const RESPONSE_OUTCOMES: [&str; 11] = [
+    "held",
+    "refunded",
+    "recorded",
+    "failed",
+    "dropped",
+    "missing",
+    "malformed",
+    "too-large",
+    "content-type",
+    "encoding",
+    "aborted",
+];
+
+impl ResponseCounters {
+    fn record(&self, outcome: SettleOutcome) {
+        let name = match outcome {
+            SettleOutcome::Unchanged => "held",
+            SettleOutcome::Refunded(units) => {
+                self.units[0].inc_by(units.get().into());
+                "refunded"
+            }
+            SettleOutcome::Recorded(units) => {
+                self.units[1].inc_by(units.get().into());
+                "recorded"
+            }
+            SettleOutcome::Unread(reason) => reason.as_str(),
+            SettleOutcome::Dropped => "dropped",
+            _ => "failed",
+        };
+        if let Some(index) = RESPONSE_OUTCOMES.iter().position(|outcome| *outcome == name) {
+            self.outcomes[index].inc();
+        }
     }
 }
 

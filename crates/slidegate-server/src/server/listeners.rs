@@ -2,6 +2,7 @@
 
 use std::io;
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use anyhow::Context;
 use slidegate_proxy::{
@@ -9,6 +10,7 @@ use slidegate_proxy::{
     serve_raw,
 };
 use tokio::runtime::Runtime;
+use tokio::time::timeout;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::banner::LocalAddresses;
@@ -137,7 +139,7 @@ impl PublicListeners {
             let resp = resp.zip(server.resp());
             let rls = self.rls.as_mut().and_then(BoundListener::share);
             let rls = rls.map(|share| (share, envoy.clone()));
-            let shutdown = shutdown.clone();
+            let (shutdown, live) = (shutdown.clone(), server.live.clone());
             workers.begin(move || async move {
                 let (gateway, decisions, resp, rls) = tokio::join!(
                     serve_share(gateway, shutdown.clone()),
@@ -148,12 +150,17 @@ impl PublicListeners {
                     },
                     serve_share(rls, shutdown.clone()),
                 );
+                // What responses said about costs is still on its way to Redis.
+                let _ = timeout(SETTLE_TIMEOUT, live.settings().limiter.settled()).await;
                 gateway + decisions + resp + rls
             })?;
         }
         Ok(workers)
     }
 }
+
+/// How long the end of a worker waits for settlements: a call to Redis takes milliseconds.
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Returns how many connections were cut at the end of the drain.
 async fn serve_share<H: Handler>(

@@ -76,6 +76,8 @@ impl Server {
         let (trail, audit) = config.audit.as_ref().map(Trail::begin).transpose()?.unzip();
         let clock = Arc::new(SystemClock::new());
         let observer = Observer::new(live.gate().clone(), &config.log, trail, clock.clone());
+        let settling = observer.clone();
+        live.on_settled(move |charge, outcome| settling.response_cost(charge, outcome));
         let heartbeats = Arc::new(Heartbeats::new(observer.started_at()));
         let now = NowService::new(observer.clone(), heartbeats.clone(), clock.clone());
         let exchange = shared.zip(queue).map(|(shared, queue)| {

@@ -34,6 +34,8 @@ pub enum CostSource {
     Header(HeaderName),
     /// In this member of the JSON body, or of the last event of a stream that has it.
     Json(JsonPath),
+    /// The application says it, in the extensions of the response.
+    Application,
 }
 
 /// What a response's head says about the cost of its request.
@@ -45,8 +47,10 @@ pub enum HeadCost {
     Units(u32),
     /// Its body may say more.
     InBody,
-    /// The header that has the cost is missing, or is not a number: the hold is the cost.
-    Unreadable,
+    /// There is no header that has the cost: the hold is the cost.
+    Missing,
+    /// The header that has the cost is not one number: the hold is the cost.
+    Malformed,
 }
 
 /// Written in place of a status if the client has left before there was one, as nginx does.
@@ -59,15 +63,16 @@ impl ResponseRule {
             return HeadCost::Units(0);
         }
         match &self.cost {
-            None => HeadCost::Held,
+            None | Some(CostSource::Application) => HeadCost::Held,
             Some(CostSource::Json(_)) => HeadCost::InBody,
             Some(CostSource::Header(name)) => {
                 let mut values = headers.get_all(name).iter();
                 let units = match (values.next(), values.next()) {
+                    (None, _) => return HeadCost::Missing,
                     (Some(value), None) => value.to_str().ok().and_then(units_of),
-                    _ => None,
+                    (Some(_), Some(_)) => None,
                 };
-                units.map_or(HeadCost::Unreadable, HeadCost::Units)
+                units.map_or(HeadCost::Malformed, HeadCost::Units)
             }
         }
     }
@@ -129,6 +134,7 @@ impl fmt::Display for ResponseRule {
             None => Ok(()),
             Some(CostSource::Header(name)) => write!(f, "cost from the response's header {name}"),
             Some(CostSource::Json(path)) => write!(f, "cost from {path} of the response's body"),
+            Some(CostSource::Application) => f.write_str("cost as the application says"),
         }
     }
 }
@@ -300,14 +306,14 @@ mod tests {
             cost: Some(CostSource::Header(HeaderName::from_static("x-cost"))),
         };
         assert_eq!(api.cost_of_head(status(503), &none), HeadCost::Units(0));
-        assert_eq!(api.cost_of_head(status(200), &none), HeadCost::Unreadable);
+        assert_eq!(api.cost_of_head(status(200), &none), HeadCost::Missing);
         assert_eq!(api.cost_of_failure(status(504)), HeadCost::Units(0), "upstream gave no answer");
         assert_eq!(api.cost_of_abort(), HeadCost::Held);
         let mut headers = HeaderMap::new();
         headers.insert("x-cost", "7".parse().unwrap());
         assert_eq!(api.cost_of_head(status(200), &headers), HeadCost::Units(7));
         headers.append("x-cost", "8".parse().unwrap());
-        assert_eq!(api.cost_of_head(status(200), &headers), HeadCost::Unreadable, "which?");
+        assert_eq!(api.cost_of_head(status(200), &headers), HeadCost::Malformed, "which?");
         let aborts = Some(Counted::Except(statuses(&["4xx"])));
         let aborts = ResponseRule { counted: aborts, ..Default::default() };
         assert_eq!(aborts.cost_of_abort(), HeadCost::Units(0));
