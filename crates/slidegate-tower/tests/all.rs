@@ -11,5 +11,6 @@ mod outgoing;
 mod paths;
 mod refusals;
 mod service;
+mod settle;
 mod structured_fields;
 mod support;

@@ -27,6 +27,7 @@ mod operation;
 mod paths;
 mod redis;
 mod reload;
+mod response_costs;
 mod routes;
 mod smuggling;
 mod snapshot;

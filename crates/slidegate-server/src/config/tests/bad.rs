@@ -440,6 +440,62 @@ const BAD: &[(&str, &str)] = &[
         "test.toml:4: policy[0].cost = \"6\": no request could ever pass a quota of 5 units",
     ),
     (
+        "[[policy]]\nname = 'api'\nquotas = '10/min'\ncount = { status = [401] }\nrefund = { status = [500] }",
+        "test.toml:4: policy[0].count = \"401\": a policy has either count or refund",
+    ),
+    (
+        "[[policy]]\nname = 'api'\nquotas = '10/min'\ncount = { status = [] }",
+        "test.toml:4: policy[0].count = \"[]\": expected at least one status",
+    ),
+    (
+        "[[policy]]\nname = 'api'\nquotas = '10/min'\ncount = { status = [99] }",
+        "test.toml:4: policy[0].count.status[0] = 99: expected a whole number from 100 to 599",
+    ),
+    (
+        "[[policy]]\nname = 'api'\nquotas = '10/min'\nrefund = { status = ['6xx'] }",
+        "test.toml:4: policy[0].refund.status[0] = \"6xx\": ",
+    ),
+    (
+        "[[policy]]\nname = 'api'\nquotas = '10/min'\ncount = {}",
+        "test.toml:4: policy[0].count.status: missing: expected statuses, such as",
+    ),
+    (
+        "[[policy]]\nname = 'api'\nquotas = '10/min'\ncount = 401",
+        "test.toml:4: policy[0].count = 401: expected a table",
+    ),
+    (
+        "[[policy]]\nname = 'api'\nquotas = '10/min'\ncount = { statuses = [401] }",
+        "test.toml:4: policy[0].count.statuses: unknown key: did you mean status?",
+    ),
+    (
+        "[[policy]]\nname = 'api'\nquotas = '10/min'\ncost = { response_json = 'usage..x' }",
+        "test.toml:4: policy[0].cost.response_json = \"usage..x\": ",
+    ),
+    (
+        "[[policy]]\nname = 'api'\nquotas = '10/min'\ncost = { response_header = 'x cost' }",
+        "test.toml:4: policy[0].cost.response_header = \"x cost\": expected the name of a header",
+    ),
+    (
+        "[[policy]]\nname = 'api'\nquotas = '10/min'\ncost = { hold = 5 }",
+        "test.toml:4: policy[0].cost = (a table): expected response_json = ",
+    ),
+    (
+        "[[policy]]\nname = 'api'\nquotas = '10/min'\ncost = { response_json = 'a', hold = 0 }",
+        "test.toml:4: policy[0].cost.hold = 0: expected a whole number from 1",
+    ),
+    (
+        "[[policy]]\nname = 'api'\nquotas = '10/min'\ncost = { response_json = 'a', hold = 11 }",
+        "test.toml:4: policy[0].cost = \"11\": no request could ever pass a quota of 10 units",
+    ),
+    (
+        "[[policy]]\nname = 'api'\nquotas = '10/min'\ncharge = 'admit'",
+        "test.toml:4: policy[0].charge = \"admit\": a request is only admitted if its cost fits",
+    ),
+    (
+        "[[policy]]\nname = 'api'\nquotas = '10/min'\ncharge = 'always'",
+        "test.toml:4: policy[0].charge = \"always\": expected record or admit",
+    ),
+    (
         "[[policy]]\nname = 'api'\nquotas = '5/min'\ncost = 0",
         "test.toml:4: policy[0].cost = 0: expected a whole number from 1",
     ),
