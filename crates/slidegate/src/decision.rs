@@ -80,6 +80,9 @@ pub struct PolicyStanding {
     pub in_headers: bool,
     /// How many units the request costs under it.
     pub cost: NonZeroU32,
+    /// Whether they were [recorded](crate::Gate::record_named), so that nothing is refused if they did
+    /// not fit.
+    pub recorded: bool,
     /// Where each of its quotas stands.
     pub standings: Standings,
     /// Whether the quotas came with the [charge](crate::NamedCharge::quotas).
@@ -132,6 +135,7 @@ impl Decision {
                 shadow: policy.shadow,
                 in_headers: policy.in_headers && !policy.shadow,
                 cost: matched.cost,
+                recorded: matches.records,
                 standings: matched.standings(own),
                 caller_quotas: matched.caller_quotas,
                 candidate: matched.candidate_standings(own, is_counted),
@@ -168,6 +172,12 @@ impl Decision {
 
     /// Two decisions about one request as one: the stricter verdict, and where all quotas stand.
     pub fn and(mut self, other: Self) -> Self {
+        self.recorded = match (self.is_allowed(), other.is_allowed()) {
+            (true, true) => self.recorded || other.recorded,
+            (true, false) => other.recorded,
+            (false, true) => self.recorded,
+            (false, false) => self.recorded && other.recorded,
+        };
         match (self.verdict, other.verdict) {
             (Verdict::Block(_), _) | (_, Verdict::Allow) => {}
             (_, Verdict::Deny { retry_after }) => self.deny(retry_after),
@@ -177,7 +187,6 @@ impl Decision {
         }
         self.policies.extend(other.policies);
         self.degraded |= other.degraded;
-        self.recorded |= other.recorded;
         self
     }
 
@@ -226,7 +235,8 @@ impl Decision {
     }
 
     /// Whether it is about units that were [recorded](crate::Gate::record_named): a verdict that is not
-    /// [`Verdict::Allow`] then says that they exceeded a quota, and refuses nothing by itself.
+    /// [`Verdict::Allow`] then says that they exceeded a quota, and refuses nothing by itself. Of several
+    /// decisions [as one](Self::and), whether this is so of all that are not allowed.
     pub fn is_recorded(&self) -> bool {
         self.recorded
     }
@@ -279,9 +289,12 @@ impl PolicyStanding {
         self.standings.iter().any(Standing::is_violated)
     }
 
-    /// Whether the candidate would have denied what the policy did not.
+    /// Whether the candidate would have denied what the policy did not. Nothing denies what was
+    /// recorded.
     pub fn is_denied_by_candidate(&self) -> bool {
-        !self.is_violated() && self.candidate.iter().any(|standing| standing.violated)
+        !self.recorded
+            && !self.is_violated()
+            && self.candidate.iter().any(|standing| standing.violated)
     }
 
     /// The standing that binds the client most, as [`Decision::tightest`] picks it, among the

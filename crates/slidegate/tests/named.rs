@@ -55,6 +55,37 @@ fn named_charges_are_spent_all_or_none_whatever_their_scope() {
 }
 
 #[test]
+fn recorded_charges_refuse_nothing_by_themselves() {
+    let ban = Ban::after(Quota::per_minute(1));
+    let gate = gate([Policy::new("tokens").quota(Quota::per_minute(10)).ban(ban)]);
+    let record = |identity, cost| {
+        let decision = now(gate.record_named(&[charge("tokens", identity, cost)])).unwrap();
+        (decision.verdict(), decision.is_recorded(), decision.policies()[0].recorded)
+    };
+    assert_eq!(record("user:1", 10), (Verdict::Allow, true, true));
+    let closed = Verdict::Deny { retry_after: Duration::from_secs(60) };
+    for _ in 0..3 {
+        assert_eq!(record("user:1", 10), (closed, true, true), "and no ban begins");
+    }
+    // As one with a denial, it is a denial.
+    let recorded = || now(gate.record_named(&[charge("tokens", "user:1", 10)])).unwrap();
+    let allowed = now(gate.peek_named(&[charge("tokens", "user:2", 1)])).unwrap();
+    assert!(recorded().and(allowed).is_recorded());
+    let denied = now(gate.peek_named(&[charge("tokens", "user:1", 1)])).unwrap();
+    assert!(!denied.is_recorded() && !recorded().and(denied).is_recorded());
+    assert!(!now(gate.record_named(&[])).unwrap().is_recorded());
+
+    // A ban keeps nothing from being written down, and the verdict says that it is in force.
+    let account =
+        Account { policy: "tokens".parse().unwrap(), identity: "user:3".parse().unwrap() };
+    gate.admin().ban(&account, Duration::from_secs(5)).unwrap();
+    let banned = Verdict::Block(Block::Banned { retry_after: Duration::from_secs(5) });
+    assert_eq!(record("user:3", 4), (banned, false, true));
+    gate.admin().lift_ban(&account);
+    assert_eq!(remaining(&gate, charge("tokens", "user:3", 1)), 6);
+}
+
+#[test]
 fn a_refund_gives_back_what_each_charge_cost() {
     let gate = gate([
         Policy::new("burst").scope(Scope::Local).quota(Quota::per_second(9)),

@@ -240,7 +240,8 @@ impl<S: Store> Gate<S> {
 
     /// Writes down what these charges cost whether it fits or not, because it is already used. The
     /// verdict says whether it fitted, and until when the accounts are closed if not; a cost above a
-    /// quota closes an account for one window. Bans do not apply.
+    /// quota closes an account for one window. It also says if a ban is in force, which keeps nothing
+    /// from being written down; and what does not fit counts towards no ban.
     pub async fn record_named(
         &self,
         charges: &[NamedCharge<'_>],
@@ -423,8 +424,11 @@ impl<S: Store> Gate<S> {
             }
         }
         if matches.records {
-            decision.recorded = true;
-            return outcome.map(|()| decision);
+            decision.recorded = !decision.policies.is_empty();
+            return outcome.map(|()| match self.ban_in_force(&matches) {
+                Some(ban) => decision.and(ban),
+                None => decision,
+            });
         }
         let is_refused = outcome.is_err() || !decision.is_allowed();
         if is_refused && decision.policies().iter().any(|policy| policy.spent.is_some()) {
@@ -445,11 +449,8 @@ impl<S: Store> Gate<S> {
         if matches.blocked {
             return Some(Decision::blocked(Block::Listed, None));
         }
-        if let Some((retry_after, policy)) = matches.banned {
-            // A ban that began by itself may take longer.
-            let longer = self.ban_on(matches).filter(|own| own.1 > retry_after);
-            let suspended = Decision::blocked(Block::Suspended { retry_after }, policy.cloned());
-            return Some(longer.map_or(suspended, banned));
+        if matches.banned.is_some() {
+            return self.ban_in_force(matches);
         }
         if matches.exempt {
             return Some(Decision::default());
@@ -460,7 +461,16 @@ impl<S: Store> Gate<S> {
         if matches.too_costly {
             return Some(Decision::blocked(Block::CostAboveUnits, None));
         }
-        self.ban_on(matches).map(banned)
+        self.ban_in_force(matches)
+    }
+
+    /// The refusal of a request whose identity is banned, by an operator or by denials: of both, by the
+    /// ban that takes longer.
+    fn ban_in_force(&self, matches: &Matches<'_>) -> Option<Decision> {
+        let own = self.ban_on(matches);
+        let Some((retry_after, policy)) = matches.banned else { return own.map(banned) };
+        let suspended = Decision::blocked(Block::Suspended { retry_after }, policy.cloned());
+        Some(own.filter(|own| own.1 > retry_after).map_or(suspended, banned))
     }
 
     /// Decides charges that the store could not count, each by its policy's `on_store_error`.
