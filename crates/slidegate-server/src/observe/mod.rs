@@ -74,6 +74,8 @@ enum VerdictLabel {
     Allow,
     /// A quota was used up.
     Deny,
+    /// Units that were already used exceeded a quota. Nothing was refused.
+    Recorded,
     Block,
     /// The store failed, and a policy has `on_store_error = "deny"`.
     Unavailable,
@@ -109,12 +111,13 @@ impl ListenerKind {
 
 impl VerdictLabel {
     /// In the order of the variants.
-    const NAMES: [&str; 5] = ["allow", "deny", "block", "unavailable", "none"];
+    const NAMES: [&str; 6] = ["allow", "deny", "recorded", "block", "unavailable", "none"];
 
     fn of(outcome: &RequestOutcome<'_>) -> Self {
-        match outcome.decision.map(Decision::verdict) {
-            Some(Verdict::Allow) => Self::Allow,
-            Some(Verdict::Deny { .. }) => Self::Deny,
+        match outcome.decision.map(|decision| (decision.verdict(), decision.is_recorded())) {
+            Some((Verdict::Allow, _)) => Self::Allow,
+            Some((Verdict::Deny { .. }, true)) => Self::Recorded,
+            Some((Verdict::Deny { .. }, false)) => Self::Deny,
             Some(_) => Self::Block,
             None if outcome.status == StatusCode::SERVICE_UNAVAILABLE => Self::Unavailable,
             None => Self::None,

@@ -177,7 +177,10 @@ impl Observer {
             log_access(outcome, verdict);
         }
         let is_audited = |audit: &&Trail| match verdict {
-            VerdictLabel::Deny | VerdictLabel::Block | VerdictLabel::Unavailable => true,
+            VerdictLabel::Deny
+            | VerdictLabel::Recorded
+            | VerdictLabel::Block
+            | VerdictLabel::Unavailable => true,
             VerdictLabel::Allow => audit.every_decision,
             VerdictLabel::None => false,
         };

@@ -48,12 +48,14 @@ struct PlanCounters {
     plan: Option<Name>,
     allowed: Counter,
     denied: Counter,
+    recorded: Counter,
     shadow_denied: Counter,
 }
 
 /// What a policy has decided since it is in force.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct PolicyTotals {
+    /// With units that were already used, also beyond a quota.
     pub(crate) allowed: u64,
     /// Denials, and requests of identities that the policy has banned.
     pub(crate) denied_or_banned: u64,
@@ -161,8 +163,9 @@ impl PolicyMetrics {
         page.counters(
             "slidegate_policy_decisions",
             "Decisions of each policy, by plan (empty if the policy has none) and verdict: allow, \
-             deny (a quota is used up), shadow-deny (a shadow policy), block (the policy has \
-             banned the identity; its plan is not looked up).",
+             deny (a quota is used up), recorded (units that were already used exceeded a quota; \
+             nothing was refused), shadow-deny (a shadow policy), block (the policy has banned the \
+             identity; its plan is not looked up).",
             policies.iter().flat_map(|(policy, workers)| verdicts(policy, workers)),
         )?;
         page.counters(
@@ -273,6 +276,7 @@ impl PolicyCounters {
         let plan = policy.plan.as_ref().map(|plan| &plan.name);
         let by_plan = self.plans.iter().find(|counters| counters.plan.as_ref() == plan);
         let (of_policy, of_plan) = match policy.is_violated() {
+            true if policy.recorded => (None, by_plan.map(|plan| &plan.recorded)),
             true if policy.shadow => {
                 (Some(&self.shadow_denials), by_plan.map(|plan| &plan.shadow_denied))
             }
@@ -288,7 +292,7 @@ impl PolicyCounters {
 
     fn totals(&self) -> PolicyTotals {
         PolicyTotals {
-            allowed: self.plans.iter().map(|plan| plan.allowed.get()).sum(),
+            allowed: self.plans.iter().map(|plan| plan.allowed.get() + plan.recorded.get()).sum(),
             denied_or_banned: self.exceeded.get() + self.banned.get(),
             shadow: self.shadow_denials.get(),
             candidate: self.candidate_denials.get(),
@@ -303,6 +307,7 @@ impl PolicyCounters {
             [
                 (plan, "allow", &counters.allowed),
                 (plan, "deny", &counters.denied),
+                (plan, "recorded", &counters.recorded),
                 (plan, "shadow-deny", &counters.shadow_denied),
             ]
         });

@@ -111,12 +111,13 @@ impl DenialLog {
     }
 }
 
-/// The standing that a request was denied for, or would have been by a shadow policy.
+/// The standing that a request was denied for, or would have been by a shadow policy. Nothing was
+/// denied for units that were already used.
 fn exceeded(decision: &Decision) -> Option<(&PolicyStanding, &Standing)> {
-    if matches!(decision.verdict(), Verdict::Deny { .. }) {
+    if matches!(decision.verdict(), Verdict::Deny { .. }) && !decision.is_recorded() {
         return decision.tightest();
     }
-    let mut shadows = decision.policies().iter().filter(|policy| policy.shadow);
+    let mut shadows = decision.policies().iter().filter(|policy| policy.shadow && !policy.recorded);
     let policy = shadows.find(|policy| policy.is_violated())?;
     let longest = |standing: &&Standing| (standing.is_violated(), standing.retry_after());
     Some((policy, policy.standings.iter().max_by_key(longest)?))

@@ -54,6 +54,7 @@ impl Count {
 /// Requests that the gate has decided, at all listeners.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct RequestTotals {
+    /// With reports of units that were already used, also beyond a quota.
     pub(crate) allowed: u64,
     /// Denied by a quota, banned or blocked.
     pub(crate) refused: u64,
@@ -102,7 +103,7 @@ impl RequestMetrics {
             listeners.map(|(_, listener)| listener.verdicts[verdict as usize].get()).sum()
         };
         RequestTotals {
-            allowed: count(VerdictLabel::Allow),
+            allowed: count(VerdictLabel::Allow) + count(VerdictLabel::Recorded),
             refused: count(VerdictLabel::Deny) + count(VerdictLabel::Block),
             unavailable: count(VerdictLabel::Unavailable),
         }
@@ -151,9 +152,10 @@ impl RequestMetrics {
         };
         page.counters(
             "slidegate_requests",
-            "Requests answered, by verdict: allow, deny (a quota is used up), block (listed, \
-             banned or too costly), unavailable (the store could not count and a policy says deny \
-             to that), none (the gate was not asked).",
+            "Requests answered, by verdict: allow, deny (a quota is used up), recorded (units that \
+             were already used exceeded a quota; nothing was refused), block (listed, banned or too \
+             costly), unavailable (the store could not count and a policy says deny to that), none \
+             (the gate was not asked).",
             each("verdict", &VerdictLabel::NAMES, |listener| &listener.verdicts),
         )?;
         page.counters(

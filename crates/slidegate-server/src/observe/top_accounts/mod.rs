@@ -73,7 +73,7 @@ impl TopAccounts {
     pub(super) fn record(&self, decision: &Decision, now: Timestamp) {
         let is_denial = matches!(decision.verdict(), Verdict::Deny { .. });
         for policy in decision.policies() {
-            let is_denied = is_denial && policy.is_violated() && !policy.shadow;
+            let is_denied = is_denial && policy.is_violated() && !policy.shadow && !policy.recorded;
             let usage = policy.standings.iter().filter_map(Usage::of).max();
             let by_candidate = policy.is_denied_by_candidate();
             if !is_denied && !by_candidate && usage.is_none() {
