@@ -8,8 +8,8 @@ use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode};
 use slidegate::limit::{Period, Quotas};
 use slidegate::{
-    AccountError, Clock, Decision, Gate, NamedCharge, PolicyStanding, Quota, Standing, StoreError,
-    Verdict,
+    AccountError, Clock, Decision, NamedCharge, Policies, PolicyStanding, Quota, Standing,
+    StoreError, Verdict,
 };
 use tonic::{Request, Response, Status};
 
@@ -24,8 +24,6 @@ use super::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitRes
 use super::proto::envoy::r#type::v3::RateLimitUnit;
 use super::{Asked, EnvoyService, header_values};
 
-use crate::store::AnyStore;
-
 const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
 /// The most descriptors of a request: more than any route has.
@@ -34,19 +32,27 @@ const MAX_DESCRIPTORS: usize = 100;
 /// The most entries of a descriptor, for which there are no more actions either.
 const MAX_ENTRIES: usize = 64;
 
-/// What a descriptor wants of its accounts.
+/// What a descriptor wants of an account.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Hits {
-    Spend,
+    /// To spend units if they fit.
+    Admit,
+    /// To write units down whether they fit or not.
+    Record,
+    /// To know whether the account is open.
     Peek,
+    /// To take back its newest units.
     Refund,
 }
 
-/// A descriptor, and what it would spend.
-struct Charged<'a> {
-    mode: Hits,
-    charges: Vec<NamedCharge<'a>>,
+/// A charge of a descriptor.
+struct HitCharge<'a> {
+    hits: Hits,
+    charge: NamedCharge<'a>,
 }
+
+/// All charges of a descriptor, one for each policy that is for it.
+type HitCharges<'a> = Vec<HitCharge<'a>>;
 
 #[tonic::async_trait]
 impl RateLimitService for EnvoyService {
@@ -64,16 +70,25 @@ impl RateLimitService for EnvoyService {
         for (descriptor, quotas) in descriptors.iter().zip(&limits) {
             let entries: Vec<(&str, &str)> =
                 descriptor.entries.iter().map(|entry| (&*entry.key, &*entry.value)).collect();
-            let (mode, cost) = hits(descriptor, hits_addend);
-            // A quota has at least one unit; of a limit of none, this is more than that, and denied.
+            let (hits, cost) = hits(descriptor, hits_addend);
             let is_none = descriptor.limit.is_some_and(|limit| limit.requests_per_unit == 0);
-            let cost = if is_none && quotas.is_some() { Some(NonZeroU32::MAX) } else { cost };
+            // A quota has at least one unit; of a limit of none, this is more than that, and denied.
+            let is_none = is_none && quotas.is_some();
+            let cost = if is_none { Some(NonZeroU32::MAX) } else { cost };
             let quotas = quotas.as_ref();
             let charges = policies.descriptor_charges(&domain, &entries);
-            let charges = charges.map(|charge| NamedCharge { cost, quotas, ..charge }).collect();
-            charged.push(Charged { mode, charges });
+            let charges = charges.map(|charge| HitCharge {
+                hits: match hits {
+                    Hits::Record if is_none || is_admit_only(&policies, charge.policy) => {
+                        Hits::Admit
+                    }
+                    _ => hits,
+                },
+                charge: NamedCharge { cost, quotas, ..charge },
+            });
+            charged.push(charges.collect::<HitCharges<'_>>());
         }
-        let unmatched = charged.iter().filter(|one| one.charges.is_empty()).count();
+        let unmatched = charged.iter().filter(|charges| charges.is_empty()).count();
         if unmatched > 0 {
             self.observer.unmatched_descriptors(policies.has_domain(&domain), unmatched);
         }
@@ -88,7 +103,7 @@ impl RateLimitService for EnvoyService {
             let answer = RateLimitResponse { overall_code, statuses, ..Default::default() };
             return Ok(Response::new(answer));
         }
-        let outcome = match decide(self.live.gate(), &charged).await {
+        let outcome = match self.decide(&charged).await {
             Ok(decided) => Ok(decided),
             Err(AccountError::Store(error)) => Err(error),
             // The policies have changed since they were read.
@@ -99,10 +114,46 @@ impl RateLimitService for EnvoyService {
 }
 
 impl EnvoyService {
+    /// Decides all descriptors of a call, in this order:
+    ///
+    /// 1. Peeks.
+    /// 2. Records, in one step and whatever the peeks say: the units are already used.
+    /// 3. Admissions, all of them or none. If a peek or a record was not allowed, none is spent.
+    /// 4. Refunds, if everything else was allowed.
+    ///
+    /// The second decision says where the refunded accounts stand.
+    async fn decide(
+        &self,
+        charged: &[HitCharges<'_>],
+    ) -> Result<(Decision, Decision), AccountError> {
+        let gate = self.live.gate();
+        let of = |hits: Hits| -> Vec<NamedCharge<'_>> {
+            let meant = charged.iter().flatten().filter(|one| one.hits == hits);
+            meant.map(|one| one.charge).collect()
+        };
+        let (peeks, records) = (of(Hits::Peek), of(Hits::Record));
+        let (admissions, refunds) = (of(Hits::Admit), of(Hits::Refund));
+        let peeked = gate.peek_named(&peeks).await?;
+        let recorded = gate.record_named(&records).await?;
+        let admitted = match peeked.is_allowed() && recorded.is_allowed() {
+            true => gate.decide_named(&admissions).await?,
+            false => gate.peek_named(&admissions).await?,
+        };
+        let charged = admitted.and(recorded);
+        self.observer.peeked_descriptors(&peeked, &charged);
+        let decision = charged.and(peeked);
+        if decision.is_allowed() {
+            gate.refund_named(&refunds).await?;
+        }
+        let looks = refunds.iter().map(|refund| NamedCharge { cost: None, ..*refund });
+        let looks: Vec<NamedCharge<'_>> = looks.collect();
+        Ok((decision, gate.peek_named(&looks).await?))
+    }
+
     fn answer(
         &self,
         asked: &Asked<'_>,
-        charged: &[Charged<'_>],
+        charged: &[HitCharges<'_>],
         outcome: Result<(Decision, Decision), StoreError>,
     ) -> Result<Response<RateLimitResponse>, Status> {
         let (decision, refunded) = match outcome {
@@ -113,9 +164,9 @@ impl EnvoyService {
                 return Err(Status::unavailable(error.to_string()));
             }
         };
-        let statuses = charged.iter().map(|Charged { mode, charges }| match mode {
-            Hits::Refund => status(charges, &refunded),
-            Hits::Spend | Hits::Peek => status(charges, &decision),
+        let statuses = charged.iter().map(|charges| match charges.first() {
+            Some(HitCharge { hits: Hits::Refund, .. }) => status(charges, &refunded),
+            _ => status(charges, &decision),
         });
         let statuses = statuses.collect();
         let responder = &self.live.settings().limiter.responder;
@@ -151,17 +202,23 @@ fn check(domain: &str, descriptors: &[RateLimitDescriptor]) -> Result<(), Status
     Err(Status::invalid_argument(problem))
 }
 
-/// What a descriptor wants, and how many units if it says so.
+/// What a descriptor wants, and how many units if it says so. Only a cost above one that Envoy states
+/// may be known from a response; one, or what the policy fixes, is the cost of a request to come.
 fn hits(descriptor: &RateLimitDescriptor, of_request: u32) -> (Hits, Option<NonZeroU32>) {
     // Of a request, none is one; of a descriptor it is none.
     let own = descriptor.hits_addend.map(|hits| u32::try_from(hits).unwrap_or(u32::MAX));
-    match own {
-        Some(0) => (Hits::Peek, None),
-        _ => {
-            let mode = if descriptor.is_negative_hits { Hits::Refund } else { Hits::Spend };
-            (mode, NonZeroU32::new(own.unwrap_or(of_request)))
-        }
-    }
+    let hits = own.unwrap_or(of_request);
+    let wanted = match own {
+        Some(0) => Hits::Peek,
+        _ if descriptor.is_negative_hits => Hits::Refund,
+        _ if hits > 1 => Hits::Record,
+        _ => Hits::Admit,
+    };
+    (wanted, NonZeroU32::new(hits))
+}
+
+fn is_admit_only(policies: &Policies, name: &str) -> bool {
+    policies.iter().any(|policy| policy.admit_only && *policy.name == *name)
 }
 
 /// The quota that a descriptor brings along.
@@ -189,36 +246,12 @@ fn window(unit: RateLimitUnit) -> Option<Duration> {
     named.map(|(_, seconds)| Duration::from_secs(*seconds))
 }
 
-/// Peeks, spends if nothing denies, and then refunds: all of it or nothing. The second decision says
-/// where the refunded accounts stand.
-async fn decide(
-    gate: &Gate<AnyStore>,
-    charged: &[Charged<'_>],
-) -> Result<(Decision, Decision), AccountError> {
-    let of = |mode: Hits| -> Vec<NamedCharge<'_>> {
-        let meant = charged.iter().filter(|one| one.mode == mode);
-        meant.flat_map(|one| one.charges.iter().copied()).collect()
-    };
-    let (spends, peeks, refunds) = (of(Hits::Spend), of(Hits::Peek), of(Hits::Refund));
-    let peeked = gate.peek_named(&peeks).await?;
-    let spent = match peeked.is_allowed() {
-        true => gate.decide_named(&spends).await?,
-        false => gate.peek_named(&spends).await?,
-    };
-    let decision = spent.and(peeked);
-    if decision.is_allowed() {
-        gate.refund_named(&refunds).await?;
-    }
-    let looks = refunds.iter().map(|refund| NamedCharge { cost: None, ..*refund });
-    let looks: Vec<NamedCharge<'_>> = looks.collect();
-    Ok((decision, gate.peek_named(&looks).await?))
-}
-
 /// Where a descriptor stands. The quota that is shown is one that headers may show: of those that
 /// deny the one that takes longest, else the one with the fewest units left.
-fn status(charges: &[NamedCharge<'_>], decision: &Decision) -> DescriptorStatus {
+fn status(charges: &[HitCharge<'_>], decision: &Decision) -> DescriptorStatus {
     let is_own = |policy: &&PolicyStanding| {
-        charges.iter().any(|own| *own.policy == *policy.policy && own.identity == policy.identity)
+        let mut own = charges.iter().map(|own| own.charge);
+        own.any(|own| *own.policy == *policy.policy && own.identity == policy.identity)
     };
     let policies = || decision.policies().iter().filter(is_own);
     let is_over = match decision.verdict() {
@@ -228,7 +261,9 @@ fn status(charges: &[NamedCharge<'_>], decision: &Decision) -> DescriptorStatus 
     };
     let shown = policies().filter(|policy| policy.in_headers);
     let shown = shown.flat_map(|policy| policy.standings.iter().map(move |one| (policy, one)));
-    let shown = shown.min_by_key(|(_, one)| (Reverse(one.retry_after()), one.remaining()));
+    let shown = shown.min_by_key(|(_, one)| {
+        (Reverse(one.is_violated()), Reverse(one.retry_after()), one.remaining())
+    });
     DescriptorStatus {
         code: if is_over { Code::OverLimit } else { Code::Ok }.into(),
         current_limit: shown.map(|(policy, standing)| rate_limit(&policy.policy, standing)),

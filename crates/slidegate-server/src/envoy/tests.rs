@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
@@ -9,7 +10,9 @@ use bytes::Bytes;
 use http::Request;
 use http_body_util::{BodyExt, Full};
 use prost::Message;
+use serde_json::Value;
 use slidegate::limit::SystemClock;
+use slidegate::policy::PoliciesBuilder;
 use slidegate::{
     Ban, ManualClock, MemoryStore, OnStoreError, Policies, Policy, Quota, Source, Timestamp,
 };
@@ -39,6 +42,7 @@ use super::proto::envoy::r#type::v3::RateLimitUnit;
 use super::{EnvoyService, router};
 use crate::config::{LimiterConfig, LogConfig, LogFormat, Secret};
 use crate::live_config::LiveConfig;
+use crate::logs::tests::lines_of;
 use crate::observe::{MetricsFormat, Observer};
 use crate::store::AnyStore;
 
@@ -199,7 +203,7 @@ async fn statuses_say_where_each_descriptor_stands_and_headers_tell_the_client()
         assert!(header(headers, "ratelimit-policy").unwrap().contains("\"login\";q=2;w=60"));
         assert_eq!(answer.raw_body, b"");
     }
-    let answer = envoy.ask("edge", [login("203.0.113.7"), tenant("acme", 2)]).await;
+    let answer = envoy.ask("edge", [login("203.0.113.7"), tenant("acme", 1)]).await;
     assert_eq!(answer.overall_code(), Code::OverLimit);
     let limit = "2/MINUTE of login".to_owned();
     assert_eq!(shown(&answer.statuses[0]), (Code::OverLimit, limit, 0, 60));
@@ -242,7 +246,9 @@ async fn what_no_policy_is_for_is_allowed_and_counted() {
 
 #[tokio::test]
 async fn all_descriptors_are_one_decision() {
-    let envoy = envoy().await;
+    let tenants = Policy::new("tenant").descriptors("edge", [("tenant", "*")]).quota("5/90s");
+    let policies = Policies::builder().policy(tenants.admit_only()).build().unwrap();
+    let envoy = Envoy::new(policies, MemoryStore::new(), None).await;
     let remaining = async |name: &str| {
         let answer = envoy.ask("edge", [tenant(name, 0)]).await;
         answer.statuses[0].limit_remaining
@@ -305,6 +311,252 @@ async fn hits_and_limits_of_a_call_are_honoured() {
     let too_many = envoy.ask("edge", [tenant("c", u64::MAX)]).await;
     assert_eq!(too_many.overall_code(), Code::OverLimit);
     assert_eq!(Unit::Week as i32, 7);
+}
+
+/// The services with these policies, and their clock.
+async fn envoy_with<const N: usize>(list: [Policy; N]) -> (Envoy, ManualClock) {
+    let clock = ManualClock::new(Timestamp::from_millis(1_700_000_000_000));
+    let builder = list.into_iter().fold(Policies::builder(), PoliciesBuilder::policy);
+    let store = MemoryStore::builder().clock(clock.clone()).build();
+    (Envoy::new(builder.build().unwrap(), store, None).await, clock)
+}
+
+/// 1000 units a minute for each account.
+fn tokens(name: &str) -> Policy {
+    Policy::new(name).descriptors("edge", [("account", "*")]).quota(Quota::per_minute(1000))
+}
+
+fn account(name: &str, hits: u64) -> RateLimitDescriptor {
+    RateLimitDescriptor { hits_addend: Some(hits), ..descriptor(&[("account", name)]) }
+}
+
+/// The code, what remains, and the seconds until the reset, for one account.
+async fn report(envoy: &Envoy, name: &str, hits: u64) -> (Code, u32, i64) {
+    let answer = envoy.ask("edge", [account(name, hits)]).await;
+    let (code, _, remaining, reset) = shown(&answer.statuses[0]);
+    assert_eq!(answer.overall_code(), code);
+    (code, remaining, reset)
+}
+
+#[tokio::test]
+async fn what_a_response_has_cost_closes_the_account_until_enough_has_left() {
+    let (envoy, clock) = envoy_with([tokens("tokens")]).await;
+    assert_eq!(report(&envoy, "a", 900).await, (Code::Ok, 100, 60));
+    assert_eq!(report(&envoy, "b", 900).await, (Code::Ok, 100, 60));
+    clock.advance(Duration::from_secs(10));
+    assert_eq!(report(&envoy, "a", 0).await, (Code::Ok, 100, 50));
+    assert_eq!(report(&envoy, "a", 600).await.0, Code::OverLimit);
+    assert_eq!(report(&envoy, "a", 0).await, (Code::OverLimit, 0, 50));
+    for hits in [600, 600, 5000] {
+        assert_eq!(report(&envoy, "b", hits).await.0, Code::OverLimit);
+        assert_eq!(report(&envoy, "b", 0).await.0, Code::OverLimit);
+    }
+    // More than the quota, of a fresh account.
+    assert_eq!(report(&envoy, "c", 5000).await, (Code::OverLimit, 0, 60));
+
+    clock.advance(Duration::from_secs(50) - Duration::from_millis(1));
+    assert_eq!(report(&envoy, "a", 0).await, (Code::OverLimit, 0, 1));
+    clock.advance(Duration::from_millis(1));
+    assert_eq!(report(&envoy, "a", 0).await, (Code::Ok, 400, 10), "the 900 have left");
+    clock.advance(Duration::from_secs(10) - Duration::from_millis(1));
+    for name in ["b", "c"] {
+        assert_eq!(report(&envoy, name, 0).await, (Code::OverLimit, 0, 1), "{name}");
+    }
+    clock.advance(Duration::from_millis(1));
+    for name in ["a", "b", "c"] {
+        assert_eq!(report(&envoy, name, 0).await, (Code::Ok, 1000, 0), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_cost_of_one_is_admitted_or_leaves_nothing() {
+    let (envoy, clock) = envoy_with([tokens("tokens")]).await;
+    assert_eq!(report(&envoy, "a", 5000).await.0, Code::OverLimit);
+    for _ in 0..6 {
+        clock.advance(Duration::from_secs(9));
+        assert_eq!(report(&envoy, "a", 1).await.0, Code::OverLimit);
+    }
+    clock.advance(Duration::from_secs(6));
+    assert_eq!(report(&envoy, "a", 1).await, (Code::Ok, 999, 60));
+}
+
+#[tokio::test]
+async fn what_a_policy_fixes_as_the_cost_is_admitted_or_leaves_nothing() {
+    let (envoy, _) = envoy_with([tokens("tokens").cost(600)]).await;
+    let ask = async || envoy.ask("edge", [descriptor(&[("account", "a")])]).await.overall_code();
+    assert_eq!((ask().await, ask().await), (Code::Ok, Code::OverLimit));
+    assert_eq!(report(&envoy, "a", 1).await.1, 399);
+}
+
+#[tokio::test]
+async fn charge_admit_spends_a_batch_only_if_it_fits() {
+    let (envoy, _) = envoy_with([tokens("batch").admit_only()]).await;
+    assert_eq!(report(&envoy, "a", 900).await, (Code::Ok, 100, 60));
+    for hits in [600, 5000] {
+        assert_eq!(report(&envoy, "a", hits).await.0, Code::OverLimit);
+        assert_eq!(report(&envoy, "a", 0).await, (Code::Ok, 100, 60));
+    }
+
+    // One descriptor under two policies: each as it says.
+    let day = Policy::new("day").descriptors("edge", [("account", "*")]).quota("1000/day");
+    let (envoy, clock) = envoy_with([tokens("batch").admit_only(), day]).await;
+    assert_eq!(report(&envoy, "a", 900).await.0, Code::Ok);
+    assert_eq!(report(&envoy, "a", 600).await.0, Code::OverLimit);
+    clock.advance(Duration::from_secs(60));
+    assert_eq!(report(&envoy, "a", 0).await, (Code::OverLimit, 0, 86_400 - 60));
+}
+
+#[tokio::test]
+async fn units_are_recorded_by_the_limit_of_a_call_too() {
+    let (envoy, clock) = envoy_with([tokens("tokens")]).await;
+    let limited = |requests_per_unit, hits| RateLimitDescriptor {
+        limit: Some(RateLimitOverride { requests_per_unit, unit: RateLimitUnit::Hour.into() }),
+        ..account("a", hits)
+    };
+    let ask = async |asked| shown(&envoy.ask("edge", [asked]).await.statuses[0]);
+    assert_eq!(ask(limited(100, 60)).await, (Code::Ok, "100/HOUR of tokens".into(), 40, 3600));
+    assert_eq!(ask(limited(100, 60)).await.0, Code::OverLimit);
+    assert_eq!(ask(limited(100, 0)).await.0, Code::OverLimit);
+    clock.advance(Duration::from_secs(3600));
+    assert_eq!(ask(limited(100, 0)).await.2, 100);
+    assert_eq!(ask(limited(100, 500)).await.0, Code::OverLimit);
+    assert_eq!(ask(limited(100, 0)).await.0, Code::OverLimit, "more than the limit");
+    // A limit of none denies, and there is nothing to record.
+    for hits in [0, 1, 500] {
+        let none = RateLimitDescriptor { entries: account("b", 0).entries, ..limited(0, hits) };
+        assert_eq!(ask(none).await.0, Code::OverLimit);
+    }
+    let other = RateLimitDescriptor { entries: account("b", 0).entries, ..limited(100, 0) };
+    assert_eq!(ask(other).await.2, 100);
+}
+
+#[tokio::test]
+async fn a_call_may_peek_record_admit_and_refund() {
+    let (envoy, _) = envoy_with([tokens("tokens")]).await;
+    let refund = |name| RateLimitDescriptor { is_negative_hits: true, ..account(name, 100) };
+    let left = async |name| report(&envoy, name, 0).await.1;
+    assert_eq!(report(&envoy, "refunded", 500).await.0, Code::Ok);
+    let asked = [
+        account("peeked", 0),
+        account("recorded", 400),
+        account("admitted", 1),
+        refund("refunded"),
+    ];
+    let answer = envoy.ask("edge", asked.clone()).await;
+    assert_eq!(answer.overall_code(), Code::Ok);
+    let statuses = answer.statuses.iter().map(|status| shown(status).2).collect::<Vec<_>>();
+    assert_eq!(statuses, [1000, 600, 999, 600]);
+
+    // What does not fit is recorded, and nothing else is done.
+    assert_eq!(report(&envoy, "recorded", 500).await.1, 100);
+    let answer = envoy.ask("edge", asked.clone()).await;
+    let codes = |answer: &RateLimitResponse| {
+        answer.statuses.iter().map(DescriptorStatus::code).collect::<Vec<_>>()
+    };
+    assert_eq!(answer.overall_code(), Code::OverLimit);
+    assert_eq!(codes(&answer), [Code::Ok, Code::OverLimit, Code::Ok, Code::Ok]);
+    assert_eq!((left("recorded").await, left("admitted").await), (0, 999));
+    assert_eq!(left("refunded").await, 600);
+
+    // A peek that is denied keeps nothing from being recorded.
+    assert_eq!(report(&envoy, "peeked", 5000).await.0, Code::OverLimit);
+    let mut other = asked.clone();
+    other[1] = account("other", 400);
+    let answer = envoy.ask("edge", other).await;
+    assert_eq!(codes(&answer), [Code::OverLimit, Code::Ok, Code::Ok, Code::Ok]);
+    assert_eq!((left("other").await, left("admitted").await), (600, 999));
+
+    // Nor does an admission that is denied.
+    assert_eq!(report(&envoy, "admitted", 5000).await.0, Code::OverLimit);
+    let answer = envoy.ask("edge", [account("other", 400), account("admitted", 1)]).await;
+    assert_eq!(codes(&answer), [Code::Ok, Code::OverLimit]);
+    assert_eq!(left("other").await, 200);
+}
+
+#[tokio::test]
+async fn what_is_recorded_beyond_a_quota_is_no_denial() {
+    let policy = || tokens("tokens").ban(Ban::after(Quota::per_minute(3)));
+    let (envoy, _) = envoy_with([policy()]).await;
+    for _ in 0..10 {
+        assert_eq!(report(&envoy, "a", 5000).await.0, Code::OverLimit);
+    }
+    envoy.has_metric(r#"slidegate_requests_total{listener="rls",verdict="recorded"} 10"#);
+    envoy.has_metric(r#"slidegate_requests_total{listener="rls",verdict="deny"} 0"#);
+    let decisions = |verdict: &str, count: u32| {
+        let labels = format!(r#"policy="tokens",plan="",verdict="{verdict}""#);
+        envoy.has_metric(&format!("slidegate_policy_decisions_total{{{labels}}} {count}"));
+    };
+    decisions("recorded", 10);
+    decisions("deny", 0);
+    envoy.has_metric(r#"rate_limit_exceeded_total{policy="tokens"} 0"#);
+    let (accounts, now) = envoy.observer.accounts();
+    assert_eq!(accounts.most_denied(10, now), []);
+    assert_eq!(envoy.observer.request_totals().values(), [10, 0, 0]);
+    // A request that finds the account closed is denied, and counts towards a ban.
+    assert_eq!(report(&envoy, "a", 0).await.0, Code::OverLimit);
+    decisions("deny", 1);
+    assert_eq!(accounts.most_denied(10, now)[0].denials, 1);
+    envoy.has_metric(r#"slidegate_blocks_total{listener="rls",reason="banned"} 0"#);
+
+    // In one call with an admission that is denied, each policy has its own.
+    let login = Policy::new("login").descriptors("edge", [("k", "*")]).quota(Quota::per_minute(1));
+    let (envoy, _) = envoy_with([policy(), login]).await;
+    for _ in 0..2 {
+        let _ = envoy.ask("edge", [account("a", 5000), descriptor(&[("k", "v")])]).await;
+        let _ = envoy.ask("edge", [account("b", 2), descriptor(&[("k", "v")])]).await;
+    }
+    envoy.has_metric(r#"rate_limit_exceeded_total{policy="login"} 2"#);
+    envoy.has_metric(r#"rate_limit_exceeded_total{policy="tokens"} 0"#);
+    envoy.has_metric(r#"slidegate_requests_total{listener="rls",verdict="recorded"} 1"#);
+    envoy.has_metric(r#"slidegate_requests_total{listener="rls",verdict="deny"} 2"#);
+}
+
+#[tokio::test]
+async fn a_ban_holds_for_every_cost() {
+    let (envoy, _) = envoy_with([tokens("tokens").ban(Ban::after(Quota::per_minute(3)))]).await;
+    assert_eq!(report(&envoy, "a", 5000).await.0, Code::OverLimit);
+    for _ in 0..4 {
+        assert_eq!(report(&envoy, "a", 1).await.0, Code::OverLimit);
+    }
+    let before = envoy.ask("edge", [account("a", 5)]).await;
+    assert_eq!(before.overall_code(), Code::OverLimit);
+    envoy.has_metric(r#"slidegate_blocks_total{listener="rls",reason="banned"} 2"#);
+}
+
+/// What is logged while the services answer.
+fn logged_by<F: Future<Output = ()>>(level: &str, work: impl FnOnce() -> F) -> Vec<Value> {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    lines_of(level, || runtime.block_on(work()))
+}
+
+#[test]
+fn a_policy_that_is_only_peeked_at_is_warned_about_once() {
+    let other = Policy::new("other").descriptors("edge", [("tenant", "*")]).quota("5/min");
+    let lines = logged_by("warn", async || {
+        let (envoy, _) = envoy_with([tokens("tokens"), other]).await;
+        // Others are charged now and then, be it for another account.
+        let _ = envoy.ask("edge", [tenant("a", 2)]).await;
+        for _ in 0..2100 {
+            let _ = envoy.ask("edge", [account("a", 0), tenant("b", 0)]).await;
+        }
+    });
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    assert_eq!(lines[0]["policy"], "tokens");
+    let message = lines[0]["message"].as_str().unwrap();
+    assert!(message.contains("apply_on_stream_done"), "{message}");
+}
+
+#[test]
+fn reports_are_not_in_the_log_of_denials() {
+    let logged = |hits| {
+        let lines = logged_by("info", async || {
+            let (envoy, _) = envoy_with([tokens("tokens")]).await;
+            assert_eq!(report(&envoy, "a", 5000).await.0, Code::OverLimit);
+            assert_eq!(report(&envoy, "a", hits).await.0, Code::OverLimit);
+        });
+        lines.iter().filter(|line| line["target"] == "slidegate::denied").count()
+    };
+    assert_eq!((logged(5000), logged(0)), (0, 1));
 }
 
 #[tokio::test]

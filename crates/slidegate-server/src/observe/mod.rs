@@ -6,6 +6,7 @@ mod histogram;
 mod observer;
 mod operations;
 mod page;
+mod peek_detector;
 mod policy_metrics;
 mod process;
 mod request_log;

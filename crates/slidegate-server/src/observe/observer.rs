@@ -21,6 +21,7 @@ use super::gate_metrics;
 use super::histogram::DurationCounts;
 use super::operations::{Operation, OperationOutcome};
 use super::page::{MetricsFormat, Page};
+use super::peek_detector::PeekDetector;
 use super::policy_metrics::{PolicyMetrics, PolicyTotals};
 use super::request_log::{DenialLog, log_access};
 use super::request_metrics::{RequestMetrics, RequestTotals};
@@ -48,6 +49,7 @@ struct ObserverState {
     connections: Mutex<Vec<(ListenerKind, Arc<ConnectionTable>)>>,
     denials: DenialLog,
     accounts: TopAccounts,
+    peeks: PeekDetector,
     /// By action and outcome.
     operations: Family<[(&'static str, &'static str); 2], Counter>,
     /// By outcome.
@@ -127,6 +129,7 @@ impl Observer {
             connections: Mutex::default(),
             denials: DenialLog::new(&clock),
             accounts: TopAccounts::default(),
+            peeks: PeekDetector::new(&gate.policies()),
             operations,
             refunds,
             reloads,
@@ -206,6 +209,22 @@ impl Observer {
         counts[usize::from(is_known_domain)].add(descriptors as u64);
     }
 
+    /// Takes note of accounts that descriptors peeked at, and of others that they charged. Warns once of
+    /// a policy whose accounts are only ever peeked at.
+    pub(crate) fn peeked_descriptors(&self, peeked: &Decision, charged: &Decision) {
+        charged.policies().iter().for_each(|policy| self.0.peeks.charged(policy));
+        for policy in peeked.policies().iter().filter(|policy| self.0.peeks.peeked(policy)) {
+            tracing::warn!(
+                policy = &*policy.policy,
+                "the policy limits nothing: Envoy has peeked at its accounts (hits_addend = 0) 1000 \
+                 times, and no unit was ever spent from them; report the cost after the response with \
+                 a second entry in rate_limits that has apply_on_stream_done = true and a hits_addend, \
+                 in the filter's own configuration, because Envoy ignores hits_addend in a route's \
+                 rate_limits"
+            );
+        }
+    }
+
     /// Shows the connections of a listener, once for each listener.
     pub(crate) fn connections(&self, listener: ListenerKind, connections: Arc<ConnectionTable>) {
         self.0.connections.lock().push((listener, connections));
@@ -227,6 +246,7 @@ impl Observer {
     /// sections only a restart applies.
     pub(crate) fn reloaded(&self, changes: &[String], restart_needed: Vec<String>) {
         *self.0.restart_needed.lock() = restart_needed;
+        self.0.peeks.follow(&self.gate().policies());
         for worker in &*self.0.workers.lock() {
             worker.policies.follow(&self.gate().policies());
         }
