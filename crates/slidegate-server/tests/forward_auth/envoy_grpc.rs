@@ -17,7 +17,7 @@ use crate::site::{Site, header};
 const INSTALL: &str = "scripts/tools";
 
 /// Starts the real Envoy with an example, and each part where it is here.
-fn envoy(
+pub(crate) fn envoy(
     directory: &Path,
     example: &str,
     ports: [(u16, SocketAddr); 3],

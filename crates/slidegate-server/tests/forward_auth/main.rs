@@ -8,6 +8,7 @@ mod application;
 mod caddy;
 mod clients;
 mod envoy;
+mod envoy_costs;
 mod envoy_grpc;
 mod frameworks;
 mod haproxy;
