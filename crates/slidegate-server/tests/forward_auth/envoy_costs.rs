@@ -11,21 +11,22 @@ use std::time::{Duration, Instant};
 
 use reqwest::blocking::{Client, Response};
 use slidegate_testbed::program::free_address;
-use slidegate_testbed::{Program, Slidegate, wait_until};
+use slidegate_testbed::{Program, RedisServer, Slidegate, wait_until};
 
 use crate::envoy_grpc::envoy;
 use crate::site::header;
 
 const CLIENTS: usize = 50;
 const REQUESTS_OF_CLIENT: usize = 10;
-/// What each response says that it cost.
-const COST: usize = 100;
+/// What each response says that it cost: the quota is no multiple of it, so that one report does not fit
+/// an account that is still open.
+const COST: usize = 300;
 const UNITS: usize = 1000;
 const WINDOW: Duration = Duration::from_secs(10);
 
-fn config(rls: SocketAddr, admin: SocketAddr) -> String {
+fn config(store: &str, rls: SocketAddr, admin: SocketAddr) -> String {
     format!(
-        r#"
+        r#"{store}
 [rls]
 listen = "{rls}"
 [admin]
@@ -72,12 +73,23 @@ fn ask(client: &Client, proxy: SocketAddr, user: &str) -> Response {
 
 #[test]
 fn what_responses_cost_is_limited_up_to_what_was_in_flight() {
+    check("");
+}
+
+#[test]
+fn what_responses_cost_is_limited_in_redis_too() {
+    let redis = RedisServer::start();
+    check(&format!("[store]\nurl = \"{}\"", redis.url()));
+}
+
+/// Has clients ask all at once, with accounts in this store.
+fn check(store: &str) {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let options = Slidegate::options("slidegate");
     let (rls, admin, proxy, model) =
         (free_address(), free_address(), free_address(), start_model());
     let file = options.directory().join("slidegate.toml");
-    std::fs::write(&file, config(rls, admin)).unwrap();
+    std::fs::write(&file, config(store, rls, admin)).unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_slidegate"));
     command.args(["serve", "--config"]).arg(file).stderr(Stdio::null());
     let _slidegate = Program::start(&mut command, "cargo build", rls);
@@ -110,10 +122,24 @@ fn what_responses_cost_is_limited_up_to_what_was_in_flight() {
     let count = |status| statuses.iter().filter(|other| **other == status).count();
     let (admitted, mut denied) = (count(200), count(429));
     assert_eq!(admitted + denied, statuses.len(), "{statuses:?}");
-    let in_flight = CLIENTS;
-    assert!((UNITS / COST..=UNITS / COST + in_flight).contains(&admitted), "{admitted}");
+    let (fitting, in_flight) = (UNITS / COST, CLIENTS);
+    assert!((fitting + 1..=fitting + in_flight).contains(&admitted), "{admitted}");
 
-    // It is closed for everything, but for this account only, until enough has left.
+    // Reports beyond the quota are counted as such, and not as denials.
+    let trail = options.directory().join("audit.jsonl");
+    let audited = |verdict: &str| {
+        let (trail, verdict) =
+            (std::fs::read_to_string(&trail).unwrap(), format!(r#""verdict":"{verdict}""#));
+        trail.lines().filter(|line| line.contains(&verdict)).count()
+    };
+    let beyond = admitted - fitting;
+    wait_until("the reports to be in the audit trail", || audited("recorded") >= beyond);
+    assert_eq!(audited("recorded"), beyond, "of {admitted}");
+    let metrics = client.get(format!("http://{admin}/metrics")).send().unwrap().text().unwrap();
+    let line = format!(r#"slidegate_requests_total{{listener="rls",verdict="recorded"}} {beyond}"#);
+    assert!(metrics.lines().any(|other| other == line), "{line} is not in\n{metrics}");
+
+    // Only this account is closed, until enough has left.
     let refused = ask(&client, proxy, "42");
     assert_eq!(refused.status(), 429);
     let retry_after: u64 = header(&refused, "retry-after").parse().unwrap();
@@ -127,18 +153,7 @@ fn what_responses_cost_is_limited_up_to_what_was_in_flight() {
     });
     assert!(began.elapsed() >= WINDOW, "{:?}", began.elapsed());
 
-    // Clients were denied as often as the server says, and reports are not called denials.
-    let trail = options.directory().join("audit.jsonl");
-    let audited = |verdict: &str| {
-        let (trail, verdict) =
-            (std::fs::read_to_string(&trail).unwrap(), format!(r#""verdict":"{verdict}""#));
-        trail.lines().filter(|line| line.contains(&verdict)).count()
-    };
+    // Clients were denied as often as the server says.
     wait_until("the denials to be in the audit trail", || audited("deny") >= denied);
     assert_eq!(audited("deny"), denied);
-    let beyond = admitted.saturating_sub(UNITS / COST);
-    assert_eq!(audited("recorded"), beyond, "of {admitted}");
-    let metrics = client.get(format!("http://{admin}/metrics")).send().unwrap().text().unwrap();
-    let line = format!(r#"slidegate_requests_total{{listener="rls",verdict="recorded"}} {beyond}"#);
-    assert!(metrics.lines().any(|other| other == line), "{line} is not in\n{metrics}");
 }
