@@ -82,6 +82,18 @@ fn example_of_the_docs_loads_as_written() {
 }
 
 #[test]
+fn costs_that_envoy_states_are_recorded_unless_the_policy_admits_them() {
+    for (line, expected) in [("", false), ("charge = 'record'", false), ("charge = 'admit'", true)]
+    {
+        let policy = "[[policy]]\nname = 'tokens'\nquotas = '1000/min'\n\
+                      match = { domain = 'edge', descriptors = { user = '*' } }\n";
+        let loaded = file(&format!("[rls]\n{policy}{line}")).unwrap().config;
+        let policies = loaded.limiter.policies;
+        assert_eq!(policies.iter().next().unwrap().admit_only, expected, "{line}");
+    }
+}
+
+#[test]
 fn routes_are_found_longest_first() {
     let gateway = gateway(
         r#"
