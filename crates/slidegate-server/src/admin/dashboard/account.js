@@ -73,7 +73,7 @@ function trail({ audited, lines, since }) {
 }
 
 function what({ event, verdict, action, outcome }) {
-  if (event === "decision") return badge(verdict === "allow" ? "good" : "bad", verdict);
+  if (event === "decision") return badge({ allow: "good", recorded: "note" }[verdict] ?? "bad", verdict);
   if (event === "operator") return badge("note", outcome === "done" ? action : `${action} ${outcome}`);
   return badge("note", event);
 }
