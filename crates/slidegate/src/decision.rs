@@ -4,8 +4,8 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::hold::SpentIn;
-use crate::limit::{Name, Receipt, Standing, Standings, Timestamp};
+use crate::hold::{HeldCharge, Hold, SpentIn};
+use crate::limit::{Name, Quotas, Receipt, Standing, Standings, Timestamp};
 use crate::policy::matching::{Match, Matches};
 use crate::policy::{CandidateStanding, CheckedPlan, Identity, ResponseRule};
 
@@ -228,6 +228,40 @@ impl Decision {
         self.policies.iter().any(|policy| policy.spent.is_some() && !policy.is_violated())
     }
 
+    /// What the decision has spent. It is empty if the request was refused or exempt.
+    pub fn hold(&self) -> Hold {
+        Hold { charges: self.policies().iter().filter_map(PolicyStanding::held).collect() }
+    }
+
+    /// What the decision has spent under policies that look at the response. None if there is no such
+    /// policy.
+    pub fn response_hold(&self) -> Option<Hold> {
+        let mut policies = self.policies().iter();
+        if policies.all(|policy| policy.response.is_none()) {
+            return None;
+        }
+        let mut hold = self.hold();
+        hold.retain(|charge| charge.response.is_some());
+        Some(hold).filter(|hold| !hold.is_empty())
+    }
+
+    /// Notes that a charge turned out to cost `units`, so that standings show what is left then.
+    ///
+    /// It is what follows from the decision alone. What others have spent since is not known here.
+    pub fn note_cost(&mut self, charge: &HeldCharge, units: u32) {
+        let is_own = |own: &&mut PolicyStanding| {
+            own.policy == charge.policy && own.identity == charge.identity
+        };
+        let Some(own) = self.policies.iter_mut().find(is_own) else { return };
+        let held = charge.units.get();
+        for standing in &mut own.standings {
+            let all = standing.quota().units().get();
+            let left = standing.remaining().saturating_add(held).saturating_sub(units).min(all);
+            let reset_after = if left == all { Default::default() } else { standing.reset_after() };
+            *standing = standing.with_remaining(left).with_reset_after(reset_after);
+        }
+    }
+
     /// The policy whose ban the request was refused for: of several, the one that takes longest. If
     /// it is an operator's ban, the policy that the override names, and none if it is for all policies.
     pub fn banned_by(&self) -> Option<&Name> {
@@ -287,6 +321,20 @@ impl PolicyStanding {
     /// denied. A policy that counts denied requests and had room for this one is not violated.
     pub fn is_violated(&self) -> bool {
         self.standings.iter().any(Standing::is_violated)
+    }
+
+    /// What it has spent, if it has.
+    fn held(&self) -> Option<HeldCharge> {
+        let spent = self.spent.filter(|_| !self.is_violated())?;
+        Some(HeldCharge {
+            policy: self.policy.clone(),
+            identity: self.identity,
+            quotas: Quotas::new(self.standings.iter().map(Standing::quota)).ok()?,
+            caller_quotas: self.caller_quotas,
+            units: self.cost,
+            spent,
+            response: self.response.clone(),
+        })
     }
 
     /// Whether the candidate would have denied what the policy did not. Nothing denies what was

@@ -18,6 +18,7 @@ mod overrides;
 mod paths;
 mod policies;
 mod scenarios;
+mod settle;
 mod snapshot;
 mod support;
 mod threads;

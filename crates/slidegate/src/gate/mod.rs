@@ -177,7 +177,7 @@ impl<S: Store> Gate<S> {
     ) -> Result<Settled, StoreError> {
         let active = self.active.load();
         let ledgers: SmallVec<[Quotas; 1]> =
-            hold.charges.iter().map(|held| active.policies.ledgers_of(held)).collect();
+            hold.charges.iter().map(|held| held_ledgers(held, &active.policies)).collect();
         let held = || hold.charges.iter().zip(&ledgers);
         let mut groups: SmallVec<[(SpentIn, u32); 1]> = SmallVec::new();
         for charge in &hold.charges {
@@ -189,7 +189,7 @@ impl<S: Store> Gate<S> {
         let (mut settled, mut outcome) = (Settled::Before, Ok(()));
         for (spent, units) in groups {
             let own = held().filter(|(held, _)| (held.spent, cost_of(held)) == (spent, units));
-            let charges = own.map(|(held, ledgers)| active.policies.held_charge(held, ledgers));
+            let charges = own.map(|(held, ledgers)| held_charge(held, ledgers, &active.policies));
             let charges = Charges::of_accounts(charges);
             let done = match spent {
                 SpentIn::Local(at) => {
@@ -622,6 +622,28 @@ impl<'m, 'p> Group<'m, 'p> {
             Self::Local => SpentIn::Local,
             Self::Leased(_) | Self::Shared { .. } => SpentIn::Shared,
         }
+    }
+}
+
+/// The quotas that the ledgers of a held charge are kept by.
+fn held_ledgers(held: &HeldCharge, policies: &Policies) -> Quotas {
+    let beside = policies.find(&held.policy).ok().and_then(|policy| {
+        let lease = policy.lease.filter(|_| !held.caller_quotas);
+        policy.ledgers_beside(&held.quotas, lease)
+    });
+    beside.unwrap_or_else(|| held.quotas.clone())
+}
+
+/// The charge that was spent: by the quotas of then, and else as its policy is now, if it is still there.
+fn held_charge<'h>(held: &'h HeldCharge, ledgers: &'h Quotas, policies: &Policies) -> Charge<'h> {
+    let charge = Charge::new(&held.policy, &held.identity, ledgers);
+    let charge = charge.with_cost(held.units).unwrap_or(charge);
+    match policies.find(&held.policy) {
+        Err(_) => charge,
+        Ok(policy) => charge
+            .shadow(policy.shadow)
+            .on_store_error(policy.on_store_error)
+            .leased(policy.lease.filter(|_| !held.caller_quotas)),
     }
 }
 

@@ -10,7 +10,6 @@ use http::HeaderName;
 use smallvec::SmallVec;
 
 use crate::chosen::ChosenBound;
-use crate::hold::HeldCharge;
 use crate::limit::{
     Account, Charge, Charges, Name, Quota, Quotas, Standing, Standings, StoreError,
 };
@@ -280,30 +279,6 @@ impl Policies {
         }
         drafts.into_iter().for_each(|draft| matches.add(draft, overrides));
         Ok(())
-    }
-
-    /// The quotas that the ledgers of a held charge are kept by.
-    pub(crate) fn ledgers_of(&self, held: &HeldCharge) -> Quotas {
-        let beside = self.find(&held.policy).ok().and_then(|policy| {
-            let lease = policy.lease.filter(|_| !held.caller_quotas);
-            policy.ledgers_beside(&held.quotas, lease)
-        });
-        beside.unwrap_or_else(|| held.quotas.clone())
-    }
-
-    /// The charge that was spent: by the quotas of then, and else as its policy is now, if it is still
-    /// there.
-    pub(crate) fn held_charge<'h>(&self, held: &'h HeldCharge, ledgers: &'h Quotas) -> Charge<'h> {
-        // The units may have been granted, or lowered since: it was paid all the same.
-        let charge = Charge::new(&held.policy, &held.identity, ledgers);
-        let charge = charge.with_cost(held.units).unwrap_or(charge);
-        match self.find(&held.policy) {
-            Err(_) => charge,
-            Ok(policy) => charge
-                .shadow(policy.shadow)
-                .on_store_error(policy.on_store_error)
-                .leased(policy.lease.filter(|_| !held.caller_quotas)),
-        }
     }
 
     /// How a policy counts a request, which may cost more than it can pay. An identity that its
