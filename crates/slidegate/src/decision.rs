@@ -140,7 +140,9 @@ impl Decision {
                 caller_quotas: matched.caller_quotas,
                 candidate: matched.candidate_standings(own, is_counted),
                 response: policy.response.clone(),
-                spent: spent.filter(|_| receipt.spent).map(|spent| spent(receipt.at_of(index))),
+                spent: spent
+                    .filter(|_| receipt.spent && !matches.records)
+                    .map(|spent| spent(receipt.at_of(index))),
             });
         }
         self.degraded |= receipt.degraded;
