@@ -49,7 +49,8 @@ impl Comparison {
         matched: &MatchedPolicies<'_>,
     ) {
         let facts = self.rules.facts(entry);
-        let Ok(other) = self.rules.simulation.decide_facts(entry.at, &facts) else { return };
+        let decided = self.rules.simulation.decide_facts(entry.at, &facts, &entry.response);
+        let Ok(other) = decided else { return };
         self.refused += u64::from(!other.is_allowed());
         match (candidate.is_allowed(), other.is_allowed()) {
             (false, true) => self.only_candidate.add(candidate, candidate_facts, matched),

@@ -58,19 +58,19 @@ impl ReplayEngine {
         let at = entry.at;
         let facts = self.rules.facts(entry);
         self.tallies.totals.add(at);
-        let decision = match self.rules.simulation.decide_facts(at, &facts) {
+        let decision = match self.rules.simulation.decide_facts(at, &facts, &entry.response) {
             Ok(decision) => decision,
             Err(error) => return self.tallies.count_undecided(at, &error),
         };
         let mut matched = MatchedPolicies::new();
         if self.is_whole(&decision) {
-            self.tallies.count_allowed(at, &decision);
+            self.tallies.count_allowed(entry, &decision);
         } else {
             matched.extend(self.rules.policies.matching(&facts));
-            self.tallies.count(at, &decision, &matched);
+            self.tallies.count(entry, &decision, &matched);
         }
         if let Some(sweep) = &mut self.sweep {
-            sweep.decide(at, &facts, &matched);
+            sweep.decide(entry, &facts, &matched);
         }
         if let Some(comparison) = &mut self.comparison {
             comparison.decide(entry, &facts, &decision, &matched);
@@ -91,9 +91,9 @@ impl ReplayEngine {
 }
 
 impl Tallies {
-    fn count(&mut self, at: Timestamp, decision: &Decision, matched: &MatchedPolicies<'_>) {
+    fn count(&mut self, entry: &LogEntry, decision: &Decision, matched: &MatchedPolicies<'_>) {
         let is_refused = IsRefused::from(!decision.is_allowed());
-        self.timeline.add(at, is_refused);
+        self.timeline.add(entry.at, is_refused);
         self.totals.without_room += u64::from(decision.is_degraded());
         if is_refused == IsRefused::Yes {
             self.totals.refused += 1;
@@ -102,21 +102,26 @@ impl Tallies {
         }
         for own in matched {
             let refused_by = RefusedBy::new(decision, matched, own, own.quotas);
-            self.count_under(&own.into(), at, &refused_by);
+            self.count_under(&own.into(), entry, &refused_by);
         }
     }
 
-    fn count_allowed(&mut self, at: Timestamp, decision: &Decision) {
-        self.timeline.add(at, IsRefused::No);
+    fn count_allowed(&mut self, entry: &LogEntry, decision: &Decision) {
+        self.timeline.add(entry.at, IsRefused::No);
         for own in decision.policies() {
-            self.count_under(&own.into(), at, &RefusedBy::None);
+            self.count_under(&own.into(), entry, &RefusedBy::None);
         }
     }
 
-    fn count_under(&mut self, own: &CountedRequest<'_>, at: Timestamp, refused_by: &RefusedBy<'_>) {
+    fn count_under(
+        &mut self,
+        own: &CountedRequest<'_>,
+        entry: &LogEntry,
+        refused_by: &RefusedBy<'_>,
+    ) {
         let mut tallies = self.policies.iter_mut();
         if let Some(tally) = tallies.find(|tally| tally.policy == *own.policy) {
-            tally.add(own, at, refused_by);
+            tally.add(own, entry.at, &entry.response, refused_by);
         }
     }
 

@@ -6,9 +6,11 @@ use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
+use slidegate::policy::units_of;
 use slidegate::{Identity, Timestamp};
 
 use crate::described_request::DescribedRequest;
+use crate::described_response::{DescribedResponse, ResponseEnd};
 use crate::time::{ParseTimeError, TimeReader};
 
 /// A request of a log. It is filled again and again, so that its buffers are kept.
@@ -16,6 +18,7 @@ use crate::time::{ParseTimeError, TimeReader};
 pub(crate) struct LogEntry {
     pub(crate) at: Timestamp,
     pub(crate) request: DescribedRequest,
+    pub(crate) response: DescribedResponse,
     /// Those that the log names as such, as the audit trail does.
     pub(crate) identities: Vec<Identity>,
 }
@@ -33,6 +36,10 @@ pub(crate) enum FieldUse {
     User,
     Plan,
     Cost,
+    /// Of the response.
+    Status,
+    /// The units that the response says.
+    ResponseCost,
     Header(HeaderName),
     /// `X-Forwarded-For` to which the server that wrote the log has added the address of its peer.
     ForwardedFor,
@@ -70,6 +77,7 @@ impl LogEntry {
             request.headers.clear();
         }
         (request.peer, request.user, request.plan, request.cost) = (None, None, None, None);
+        self.response = DescribedResponse::default();
         self.identities.clear();
     }
 
@@ -96,6 +104,11 @@ impl LogEntry {
                 let cost = text.parse().map_err(|_| "expected a cost of 1 or more")?;
                 request.cost = Some(cost);
             }
+            // What is unreadable is as good as missing, as in a response.
+            FieldUse::Status => {
+                self.response.end = text.parse().ok().and_then(ResponseEnd::from_logged);
+            }
+            FieldUse::ResponseCost => self.response.cost = units_of(text),
             FieldUse::Header(name) => set_header(&mut request.headers, name, text),
             FieldUse::ForwardedFor => self.set_forwarded_for(text)?,
         }
@@ -171,8 +184,8 @@ fn set_header(headers: &mut HeaderMap, name: &HeaderName, text: &str) {
 
 /// What a field of a log is for, parsed from `USE=FIELD` such as `user=user_id`.
 ///
-/// `USE` is `time`, `client`, `request`, `method`, `path`, `user`, `plan`, `cost`, `api-key`,
-/// `authorization`, `forwarded-for` or `header:NAME`. `FIELD` is a variable of a template, a column of
+/// `USE` is `time`, `client`, `request`, `method`, `path`, `user`, `plan`, `cost`, `status`,
+/// `response-cost`, `api-key`, `authorization`, `forwarded-for` or `header:NAME`. `FIELD` is a variable of a template, a column of
 /// CSV or a path in JSON such as `request.user.id`.
 #[derive(Debug, Clone)]
 pub struct FieldMapping {
@@ -184,7 +197,7 @@ pub struct FieldMapping {
 #[derive(Debug, Clone, thiserror::Error)]
 #[error(
     "expected USE=FIELD, where USE is time, client, request, method, path, user, plan, cost, \
-     api-key, authorization, forwarded-for or header:NAME"
+     status, response-cost, api-key, authorization, forwarded-for or header:NAME"
 )]
 pub struct ParseMappingError;
 
@@ -214,6 +227,8 @@ impl FromStr for FieldUse {
             "user" => Self::User,
             "plan" => Self::Plan,
             "cost" => Self::Cost,
+            "status" => Self::Status,
+            "response-cost" => Self::ResponseCost,
             "api-key" => Self::Header(HeaderName::from_static("x-api-key")),
             "authorization" => Self::Header(http::header::AUTHORIZATION),
             "forwarded-for" => Self::Header(X_FORWARDED_FOR),
@@ -243,6 +258,8 @@ impl fmt::Display for FieldUse {
             Self::User => "user",
             Self::Plan => "plan",
             Self::Cost => "cost",
+            Self::Status => "status",
+            Self::ResponseCost => "response-cost",
             Self::ForwardedFor => "forwarded-for",
             Self::Header(name) => return write!(f, "header:{name}"),
         })

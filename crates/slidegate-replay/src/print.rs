@@ -90,7 +90,24 @@ pub(crate) fn notes(report: &ReplayReport) -> Vec<String> {
         let (name, requests) = (&policy.policy, grouped(policy.untracked_requests));
         notes.push(format!("{name}: requests of identities too many to be told apart: {requests}"));
     }
+    notes.extend(report.policies.iter().flat_map(response_notes));
     notes
+}
+
+/// What a policy looks at in responses, and the log does not have.
+fn response_notes(policy: &PolicyReport) -> impl Iterator<Item = String> {
+    let status = (policy.requests_without_status, "status", "taken as counted");
+    let cost = (policy.requests_without_cost, "response-cost", "taken to cost what is held");
+    [status, cost].into_iter().filter(|(requests, ..)| *requests > 0).map(|(requests, field, taken)| {
+        let name = &policy.policy;
+        if requests == policy.requests {
+            return format!(
+                "{name}: the log has no {field}, so every request is {taken}; --map {field}=FIELD \
+                 names the field"
+            );
+        }
+        format!("{name}: requests without a {field}, {taken}: {}", grouped(requests))
+    })
 }
 
 fn add_policy(text: &mut String, policy: &PolicyReport) {

@@ -95,6 +95,10 @@ pub(crate) struct PolicyReport {
     /// Those with at least one refusal.
     pub(crate) identities_refused: u64,
     pub(crate) untracked_requests: u64,
+    /// Requests that are taken as counted, because the log has no status.
+    pub(crate) requests_without_status: u64,
+    /// Requests that are taken to cost what was held, because the log does not have their cost.
+    pub(crate) requests_without_cost: u64,
     pub(crate) worst_minute: Option<Minute>,
     /// Those with the most refusals.
     pub(crate) most_refused: Vec<RefusedIdentity>,
@@ -302,6 +306,8 @@ impl PolicyReport {
             identities: tally.accounts.len() as u64,
             identities_refused,
             untracked_requests: tally.untracked,
+            requests_without_status: tally.without_status,
+            requests_without_cost: tally.without_cost,
             worst_minute: tally.minutes.get(),
             most_refused: named.collect(),
             quotas,

@@ -3,10 +3,13 @@
 use std::sync::Arc;
 
 use slidegate::policy::BadRequest;
-use slidegate::{Decision, Facts, Gate, ManualClock, MemoryStore, Policies, StoreError, Timestamp};
+use slidegate::{
+    Decision, Facts, Gate, HeldCharge, ManualClock, MemoryStore, Policies, StoreError, Timestamp,
+};
 use slidegate_tower::ClientAddress;
 
 use crate::described_request::DescribedRequest;
+use crate::described_response::DescribedResponse;
 
 /// The rules that requests are decided by.
 #[derive(Debug)]
@@ -57,15 +60,48 @@ impl Simulation {
         &self.client_address
     }
 
-    /// Decides a request at an instant, and spends what it costs if it is allowed.
-    pub fn decide(&self, at: Timestamp, request: &DescribedRequest) -> Result<Decision, Undecided> {
-        self.decide_facts(at, &request.facts(&self.client_address))
+    /// Decides a request at an instant, and spends what it costs if it is allowed. At the same instant
+    /// the response settles what policies that look at it have held; the decision's standings are those
+    /// after it.
+    pub fn decide(
+        &self,
+        at: Timestamp,
+        request: &DescribedRequest,
+        response: &DescribedResponse,
+    ) -> Result<Decision, Undecided> {
+        self.decide_facts(at, &request.facts(&self.client_address), response)
     }
 
     /// The same of facts that are made already.
-    pub fn decide_facts(&self, at: Timestamp, facts: &Facts<'_>) -> Result<Decision, Undecided> {
+    pub fn decide_facts(
+        &self,
+        at: Timestamp,
+        facts: &Facts<'_>,
+        response: &DescribedResponse,
+    ) -> Result<Decision, Undecided> {
         self.clock.set(at);
         self.gate.check(facts)?;
-        Ok(self.gate.decide_now(facts)?)
+        let mut decision = self.gate.decide_now(facts)?;
+        self.settle(&mut decision, response)?;
+        Ok(decision)
+    }
+
+    fn settle(
+        &self,
+        decision: &mut Decision,
+        response: &DescribedResponse,
+    ) -> Result<(), StoreError> {
+        let Some(hold) = decision.response_hold().filter(|_| decision.is_allowed()) else {
+            return Ok(());
+        };
+        let cost_of = |charge: &HeldCharge| {
+            let held = charge.units.get();
+            charge.response.as_ref().map_or(held, |rule| response.cost_under(rule, held))
+        };
+        self.gate.settle_now(&hold, cost_of)?;
+        for charge in &hold.charges {
+            decision.note_cost(charge, cost_of(charge));
+        }
+        Ok(())
     }
 }

@@ -4,9 +4,10 @@ use std::collections::HashMap;
 
 use foldhash::fast::RandomState;
 use slidegate::policy::MatchedPolicy;
-use slidegate::{Facts, Identity, Quota, Timestamp};
+use slidegate::{Facts, Identity, Quota};
 
-use crate::demand::DemandWindow;
+use crate::demand::{DemandWindow, DemandedUnits};
+use crate::entry::LogEntry;
 use crate::rules::ReplayedRules;
 use crate::simulation::RuleSet;
 use crate::tally::{AccountRefusals, MAX_IDENTITIES, MatchedPolicies, RefusedBy};
@@ -44,15 +45,15 @@ impl Sweep {
     /// Decides a request under each of the quotas.
     pub(crate) fn decide(
         &mut self,
-        at: Timestamp,
+        entry: &LogEntry,
         facts: &Facts<'_>,
         matched: &MatchedPolicies<'_>,
     ) {
         let own = matched.iter().find(|own| *own.policy.name == *self.policy);
-        let is_tracked = own.is_some_and(|own| self.add_demand(at, own));
+        let is_tracked = own.is_some_and(|own| self.add_demand(entry, own));
         for step in &mut self.steps {
             // Requests that other policies count matter to this one too.
-            let decided = step.rules.simulation.decide_facts(at, facts);
+            let decided = step.rules.simulation.decide_facts(entry.at, facts, &entry.response);
             let (Ok(decision), Some(own)) = (decided, own) else { continue };
             let refused_by = RefusedBy::new(&decision, matched, own, &step.quotas);
             step.refused += u64::from(matches!(refused_by, RefusedBy::Own));
@@ -63,7 +64,7 @@ impl Sweep {
     }
 
     /// Counts a request of the policy, and returns whether there is room for its identity.
-    fn add_demand(&mut self, at: Timestamp, own: &MatchedPolicy<'_>) -> bool {
+    fn add_demand(&mut self, entry: &LogEntry, own: &MatchedPolicy<'_>) -> bool {
         self.requests += 1;
         // All steps have the same window.
         let Some(SweepStep { quota, .. }) = self.steps.first() else { return false };
@@ -72,7 +73,8 @@ impl Sweep {
             return false;
         }
         let window = self.demands.entry(own.identity).or_insert_with(|| DemandWindow::new(*quota));
-        window.add(*quota, at, own.cost.get());
+        let rule = own.policy.response.as_deref();
+        window.add(*quota, entry.at, DemandedUnits::new(rule, own.cost, &entry.response));
         true
     }
 }

@@ -2,13 +2,15 @@
 
 use std::collections::HashMap;
 use std::num::NonZeroU32;
+use std::sync::Arc;
 
 use foldhash::fast::RandomState;
-use slidegate::policy::{CheckedPlan, CheckedPolicy, MatchedPolicy};
+use slidegate::policy::{CheckedPlan, CheckedPolicy, MatchedPolicy, ResponseRule};
 use slidegate::{Block, Decision, Identity, Name, PolicyStanding, Quota, Timestamp, Verdict};
 use smallvec::SmallVec;
 
-use crate::demand::{DemandWindow, Demanded};
+use crate::demand::{DemandWindow, Demanded, DemandedUnits};
+use crate::described_response::DescribedResponse;
 use crate::timeline::{IsRefused, WorstMinute};
 
 /// The most identities that are counted one by one under a policy. Requests of others are counted, and
@@ -22,6 +24,8 @@ const DENSITY_PARTS: u64 = 60;
 pub(crate) struct PolicyTally {
     pub(crate) policy: Name,
     pub(crate) shadow: bool,
+    /// What a response changes about the cost.
+    pub(crate) response: Option<Arc<ResponseRule>>,
     /// Empty if it uses plans.
     quotas: Vec<Quota>,
     pub(crate) requests: u64,
@@ -32,6 +36,10 @@ pub(crate) struct PolicyTally {
     pub(crate) accounts: HashMap<Identity, AccountTally, RandomState>,
     /// Requests of identities for which there was no room.
     pub(crate) untracked: u64,
+    /// Requests whose status the policy looks at, and the log does not have.
+    pub(crate) without_status: u64,
+    /// Requests whose cost the response says, and the log does not have.
+    pub(crate) without_cost: u64,
 }
 
 /// The quotas of a policy, or of one of its plans.
@@ -107,6 +115,7 @@ pub(crate) struct CountedRequest<'a> {
     pub(crate) policy: &'a Name,
     pub(crate) identity: &'a Identity,
     pub(crate) plan: Option<&'a CheckedPlan>,
+    /// What is held until the response.
     pub(crate) cost: NonZeroU32,
 }
 
@@ -129,6 +138,7 @@ impl PolicyTally {
         Self {
             policy: policy.name.clone(),
             shadow: policy.shadow,
+            response: policy.response.clone(),
             quotas: policy.quotas().to_vec(),
             requests: 0,
             refused: 0,
@@ -136,6 +146,8 @@ impl PolicyTally {
             limits: Vec::new(),
             accounts: HashMap::default(),
             untracked: 0,
+            without_status: 0,
+            without_cost: 0,
         }
     }
 
@@ -144,12 +156,18 @@ impl PolicyTally {
         &mut self,
         request: &CountedRequest<'_>,
         at: Timestamp,
+        response: &DescribedResponse,
         refused_by: &RefusedBy<'_>,
     ) {
         let is_refused = matches!(refused_by, RefusedBy::Own);
         self.requests += 1;
         self.refused += u64::from(is_refused);
         self.minutes.add(at, is_refused.into());
+        if let Some(rule) = &self.response {
+            self.without_status += u64::from(response.lacks_status(rule));
+            self.without_cost += u64::from(response.lacks_cost(rule));
+        }
+        let demanded = DemandedUnits::new(self.response.as_deref(), request.cost, response);
         let limit = self.limit(request);
         let has_room = self.accounts.len() < MAX_IDENTITIES;
         if !has_room && !self.accounts.contains_key(request.identity) {
@@ -162,7 +180,7 @@ impl PolicyTally {
         let quotas = &mut self.limits[limit].quotas;
         let windows = account.windows(limit, quotas);
         for (window, quota) in windows.iter_mut().zip(quotas) {
-            quota.add(window, request, at);
+            quota.add(window, *request.identity, at, demanded);
         }
     }
 
@@ -254,8 +272,13 @@ impl<'p> RefusedBy<'p> {
 }
 
 impl QuotaTally {
-    fn add(&mut self, window: &mut DemandWindow, request: &CountedRequest<'_>, at: Timestamp) {
-        let identity = *request.identity;
+    fn add(
+        &mut self,
+        window: &mut DemandWindow,
+        identity: Identity,
+        at: Timestamp,
+        demanded: DemandedUnits,
+    ) {
         // No request has left the window since it was the busiest, so it is still all there.
         if let Some(busiest) = &mut self.busiest
             && busiest.density.is_empty()
@@ -264,7 +287,7 @@ impl QuotaTally {
         {
             busiest.density = window.density(self.quota, busiest.until, DENSITY_PARTS);
         }
-        let demanded = window.add(self.quota, at, request.cost.get());
+        let demanded = window.add(self.quota, at, demanded);
         let most = self.busiest.as_ref().map_or(0, |busiest| busiest.units);
         if demanded == Demanded::Most && window.busiest() > most {
             let (units, density) = (window.busiest(), Vec::new());

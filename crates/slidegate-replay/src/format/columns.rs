@@ -14,7 +14,7 @@ pub(crate) struct CsvColumns {
 }
 
 /// The names that columns usually have, in small letters and with `_` for `-`, `.` and spaces.
-const USUAL: [(&str, &[&str]); 10] = [
+const USUAL: [(&str, &[&str]); 12] = [
     ("time", &["time", "timestamp", "ts", "datetime", "@timestamp", "time_iso8601", "time_local"]),
     ("client", &["client", "client_ip", "clientip", "remote_addr", "ip", "c_ip", "remote_ip"]),
     ("request", &["request"]),
@@ -23,6 +23,8 @@ const USUAL: [(&str, &[&str]); 10] = [
     ("user", &["user", "user_id", "remote_user", "username"]),
     ("plan", &["plan"]),
     ("cost", &["cost"]),
+    ("status", &["status", "status_code", "http_status", "response_status", "sc_status"]),
+    ("response-cost", &["response_cost", "total_tokens"]),
     ("api-key", &["api_key", "apikey", "x_api_key"]),
     ("authorization", &["authorization"]),
 ];

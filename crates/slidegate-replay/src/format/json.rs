@@ -15,7 +15,7 @@ use crate::time::TimeReader;
 pub(crate) struct JsonFields {
     shape: JsonShape,
     /// For each use the places to look, of which the first that has something counts.
-    fields: Vec<(FieldUse, Vec<JsonPath>)>,
+    fields: Vec<(FieldUse, Vec<FieldPath>)>,
     /// Those that give API keys their names, for the audit trail.
     policies: Arc<Policies>,
 }
@@ -32,9 +32,9 @@ pub(crate) enum JsonShape {
 
 /// `request.headers.X-Api-Key`: names from the outermost object to a value.
 #[derive(Debug)]
-struct JsonPath(Vec<String>);
+struct FieldPath(Vec<String>);
 
-impl JsonPath {
+impl FieldPath {
     fn new(text: &str) -> Self {
         Self(text.split('.').map(str::to_owned).collect())
     }
@@ -89,6 +89,7 @@ impl JsonShape {
                 ("method", &["request.method"]),
                 ("path", &["request.uri"]),
                 ("user", &["user_id"]),
+                ("status", &["status"]),
             ],
             Self::Traefik => &[
                 ("time", &["StartUTC", "time"]),
@@ -96,18 +97,21 @@ impl JsonShape {
                 ("method", &["RequestMethod"]),
                 ("path", &["RequestPath"]),
                 ("user", &["ClientUsername"]),
+                ("status", &["DownstreamStatus"]),
             ],
             Self::Access => &[
                 ("time", &["timestamp"]),
                 ("client", &["client"]),
                 ("method", &["method"]),
                 ("path", &["path"]),
+                ("status", &["status"]),
             ],
             Self::Audit => &[
                 ("time", &["time"]),
                 ("client", &["client"]),
                 ("method", &["method"]),
                 ("path", &["path"]),
+                ("status", &["status"]),
             ],
             Self::Other => &[],
         }
@@ -131,9 +135,9 @@ impl JsonShape {
 impl JsonFields {
     pub(crate) fn new(shape: JsonShape, request: &FormatRequest<'_>) -> Result<Self, String> {
         let mappings = request.mappings;
-        let mut fields: Vec<(FieldUse, Vec<JsonPath>)> = Vec::new();
+        let mut fields: Vec<(FieldUse, Vec<FieldPath>)> = Vec::new();
         for mapping in mappings {
-            let path = JsonPath::new(&mapping.field);
+            let path = FieldPath::new(&mapping.field);
             match fields.iter_mut().find(|(to, _)| *to == mapping.to) {
                 Some((_, paths)) => paths.push(path),
                 None => fields.push((mapping.to.clone(), vec![path])),
@@ -143,13 +147,13 @@ impl JsonFields {
         for (to, paths) in shape.usual() {
             let to: FieldUse = to.parse().expect("one of the uses");
             if !is_mapped(&to) {
-                fields.push((to, paths.iter().map(|path| JsonPath::new(path)).collect()));
+                fields.push((to, paths.iter().map(|path| FieldPath::new(path)).collect()));
             }
         }
         for name in &request.wanted.0 {
             let to = FieldUse::Header(name.clone());
             if let Some(path) = shape.header(name).filter(|_| !is_mapped(&to)) {
-                fields.push((to, vec![JsonPath::new(&path)]));
+                fields.push((to, vec![FieldPath::new(&path)]));
             }
         }
         let has = |wanted: FieldUse| fields.iter().any(|(to, _)| *to == wanted);

@@ -157,6 +157,7 @@ fn usual_use(name: &str, wanted: &WantedHeaders) -> Option<FieldUse> {
         "remote_user" => FieldUse::User,
         "time_local" | "time_iso8601" | "msec" => FieldUse::Time,
         "request" => FieldUse::Request,
+        "status" => FieldUse::Status,
         "request_method" => FieldUse::Method,
         "request_uri" | "uri" => FieldUse::Path,
         "envoy_forwarded_for" => FieldUse::ForwardedFor,

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use http::header::Entry;
-use http::{HeaderMap, HeaderName, HeaderValue, Method};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use slidegate::limit::Period;
-use slidegate_replay::DescribedRequest;
+use slidegate_replay::{DescribedRequest, DescribedResponse, ResponseEnd};
 
 use super::expectation::Expectation;
 use crate::config::{self, ConfigErrors, Flags, LimiterConfig, Sources, Value};
@@ -43,6 +43,8 @@ pub(super) struct CaseStep {
     pub(super) times: u32,
     pub(super) every: Duration,
     pub(super) request: DescribedRequest,
+    /// What answers it if it is allowed.
+    pub(super) response: DescribedResponse,
     pub(super) expect: Expectation,
 }
 
@@ -151,6 +153,7 @@ impl CaseStep {
             false => Some(Expectation::default()),
         };
         let request = read_request(&table.key("request"), shared);
+        let response = read_response(table);
         let times = table.key("times");
         let count = times.number(1..=MAX_TIMES).unwrap_or(1);
         let every = table.key("every").parsed().map_or(Duration::ZERO, |Period(every)| every);
@@ -165,7 +168,8 @@ impl CaseStep {
             at.report(text);
         }
         let (expect, request) = (expect?, request?);
-        let step = Self { line: table.line(), at: start, times: count, every, request, expect };
+        let line = table.line();
+        let step = Self { line, at: start, times: count, every, request, response, expect };
         if step.checked_end().is_none() {
             let what = if times.is_set() { &times } else { &at };
             what.report(format!("a case lasts at most {}", Period(MAX_LENGTH)));
@@ -232,6 +236,13 @@ fn read_request(own: &Value<'_>, shared: &Value<'_>) -> Option<DescribedRequest>
         cost: key("cost").number(1..=u32::MAX).and_then(NonZeroU32::new),
         path: text?,
     })
+}
+
+/// The response of a step: 200 unless it says another status.
+fn read_response(table: &Value<'_>) -> DescribedResponse {
+    let status = table.key("status").number(100..=599).unwrap_or(StatusCode::OK.as_u16());
+    let cost = table.key("response_cost").number(0..=u32::MAX);
+    DescribedResponse { end: ResponseEnd::from_logged(status), cost }
 }
 
 /// Sets headers in place of those of the same name. A list repeats one. No error shows a value.

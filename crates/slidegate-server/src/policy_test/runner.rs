@@ -36,7 +36,8 @@ impl PolicyCase {
         let simulation = Simulation::new(limiter.into(), CAPACITY);
         for (i, step) in self.steps.iter().enumerate() {
             for (j, at) in step.instants().enumerate() {
-                let outcome = simulation.decide(Timestamp::default() + at, &step.request);
+                let now = Timestamp::default() + at;
+                let outcome = simulation.decide(now, &step.request, &step.response);
                 let differences = step.expect.differences(&outcome);
                 if differences.is_empty() {
                     continue;

@@ -28,8 +28,8 @@ The format of a log is found by its first lines, or named:
                audit, csv or json
   --log-format nginx's own, such as '$remote_addr [$time_local] \"$request\" $status $http_x_plan'
 
---map names the field that is the user, the plan, an API key, the cost or a header that policies
-read: a variable of --log-format, a column of CSV, or a path in JSON such as request.user.id.
+--map names the field that is the user, the plan, an API key, the cost, the status or cost of the
+response, or a header that policies read: a variable of --log-format, a column of CSV, or a path in JSON such as request.user.id.
 
 Exit codes:
   0  the logs have been replayed
@@ -65,8 +65,8 @@ pub(crate) struct ReplayArguments {
     /// Says what a field of the log is, such as user=user_id or header:x-tenant=tenant; repeat it for
     /// several
     ///
-    /// The uses are time, client, request, method, path, user, plan, cost, api-key, authorization,
-    /// forwarded-for and header:NAME.
+    /// The uses are time, client, request, method, path, user, plan, cost, status, response-cost,
+    /// api-key, authorization, forwarded-for and header:NAME.
     #[arg(long, value_name = "USE=FIELD")]
     map: Vec<FieldMapping>,
 

@@ -686,6 +686,15 @@ impl Gate<MemoryStore> {
     pub fn peek_now(&self, facts: &Facts<'_>) -> Result<Decision, StoreError> {
         ready_now(pin!(self.peek(facts)))
     }
+
+    /// [`settle`](Self::settle) for callers that are not async and settle once.
+    pub fn settle_now(
+        &self,
+        hold: &Hold,
+        cost_of: impl Fn(&HeldCharge) -> u32,
+    ) -> Result<Settled, StoreError> {
+        ready_now(pin!(self.settle(hold, cost_of, None)))
+    }
 }
 
 /// The output of a future that never waits.

@@ -67,6 +67,24 @@ h2 2026-10-10T13:55:37.200000Z app/lb/50dc6c495c0c9188 203.0.113.7:2818 10.0.0.1
     ),
 ];
 
+#[test]
+fn every_format_that_has_a_status_tells_it() {
+    let counted = "count = { status = [500] }\n";
+    let files = Files::with_config(&format!("{ONE_A_MINUTE}{counted}"));
+    for (name, log) in LOGS.iter().filter(|(name, _)| *name != "csv") {
+        files.write("access.log", log);
+        let report = files.json(&["access.log"]);
+        assert_eq!((&report["refused"], &report["requests"]), (&0.into(), &2.into()), "{name}");
+        assert_eq!(report["policies"][0]["requests_without_status"], 0, "{name}: {report}");
+    }
+    files.write("requests.csv", LOGS[8].1);
+    let report = files.json(&["requests.csv"]);
+    assert_eq!(report["policies"][0]["requests_without_status"], 2, "{report}");
+    files.write("requests.csv", LOGS[8].1.replace("note", "Status").replace(",\n", ",500\n"));
+    let report = files.json(&["requests.csv"]);
+    assert_eq!(report["policies"][0]["requests_without_status"], 1, "{report}");
+}
+
 #[track_caller]
 fn check(report: &Value, identity: &str) {
     assert_eq!(report["requests"], 2, "{report}");

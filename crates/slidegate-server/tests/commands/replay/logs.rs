@@ -79,7 +79,7 @@ fn bad_lines_are_counted_and_the_first_shown_without_secrets() {
         "access.log:3: expected a request such as GET / HTTP/1.1: 203.0.113.7 - - [10/Oct/2026",
         "access.log:6: expected a client's address such as 203.0.113.7: client.example",
         "access.log:7: expected a time from 1970 to 2554, such as 10/Oct/2026",
-        "access.log:8: expected 5 fields, as the format has: \u{fffd}[31mnonsense",
+        "access.log:8: expected 6 fields, as the format has: \u{fffd}[31mnonsense",
         "access.log:9: expected at most 65536 bytes: xxx",
     ] {
         assert!(text.contains(expected), "{expected}: {text}");

@@ -5,6 +5,7 @@ mod formats;
 mod logs;
 mod model;
 mod page;
+mod responses;
 
 use std::fs;
 use std::path::PathBuf;

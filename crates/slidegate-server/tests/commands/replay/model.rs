@@ -14,6 +14,9 @@ struct Sent {
     user: u8,
     cost: u64,
     is_upload: bool,
+    /// Of the response, if the log has it.
+    status: Option<u16>,
+    response_cost: Option<u64>,
 }
 
 /// A policy as the model has it: units and window in milliseconds.
@@ -21,6 +24,17 @@ struct Sent {
 struct ModelPolicy {
     only_uploads: bool,
     quotas: Vec<(u64, u64)>,
+    rule: ModelRule,
+    /// What is held if the response says the cost.
+    hold: Option<u64>,
+}
+
+/// Which responses count.
+#[derive(Debug, Clone)]
+enum ModelRule {
+    All,
+    Count(Vec<u16>),
+    Refund(Vec<u16>),
 }
 
 /// What the model expects of a policy.
@@ -55,6 +69,26 @@ impl ModelPolicy {
         request.is_upload || !self.only_uploads
     }
 
+    /// What a request needs to be allowed.
+    fn held(&self, request: &Sent) -> u64 {
+        self.hold.unwrap_or(request.cost)
+    }
+
+    /// What a request has cost in the end.
+    fn counted(&self, request: &Sent) -> u64 {
+        let has_left = request.status == Some(499);
+        let is_counted = match (&self.rule, request.status) {
+            (ModelRule::All, _) | (_, None) => true,
+            (ModelRule::Count(statuses), Some(status)) => has_left || statuses.contains(&status),
+            (ModelRule::Refund(statuses), Some(status)) => !statuses.contains(&status),
+        };
+        match (is_counted, self.hold, request.response_cost) {
+            (false, ..) => 0,
+            (true, Some(_), Some(cost)) if !has_left => cost,
+            (true, ..) => self.held(request),
+        }
+    }
+
     /// Whether it has room, given all that was admitted before.
     fn has_room(&self, request: &Sent, admitted: &[Sent]) -> bool {
         self.quotas.iter().all(|(units, window_ms)| {
@@ -63,21 +97,21 @@ impl ModelPolicy {
                     && other.user == request.user
                     && other.ms + window_ms > request.ms
             });
-            spent.map(|other| other.cost).sum::<u64>() + request.cost <= *units
+            spent.map(|other| self.counted(other)).sum::<u64>() + self.held(request) <= *units
         })
     }
 
     fn can_ever_pay(&self, request: &Sent) -> bool {
-        self.quotas.iter().all(|(units, _)| request.cost <= *units)
+        self.quotas.iter().all(|(units, _)| self.held(request) <= *units)
     }
 
     /// The busiest window of one user.
     fn busiest(&self, window_ms: u64, log: &[Sent], user: u8) -> u64 {
         let own = |request: &&Sent| self.is_for(request) && request.user == user;
         let in_window = |(index, last): (usize, &Sent)| -> u64 {
-            let others = log[..=index].iter().filter(own);
+            let others = log[..index].iter().filter(own);
             let in_window = others.filter(|other| other.ms + window_ms > last.ms);
-            in_window.map(|other| other.cost).sum()
+            in_window.map(|other| self.counted(other)).sum::<u64>() + self.held(last)
         };
         let ends = log.iter().enumerate().filter(|(_, request)| own(request));
         ends.map(in_window).max().unwrap_or(0)
@@ -156,9 +190,18 @@ fn config(policies: &[ModelPolicy]) -> String {
         let quotas: Vec<String> =
             policy.quotas.iter().map(|(units, ms)| format!("\"{units}/{ms}ms\"")).collect();
         let matched = if policy.only_uploads { "match = { path = \"/upload\" }\n" } else { "" };
+        let rule = match &policy.rule {
+            ModelRule::All => String::new(),
+            ModelRule::Count(statuses) => format!("count = {{ status = {statuses:?} }}\n"),
+            ModelRule::Refund(statuses) => format!("refund = {{ status = {statuses:?} }}\n"),
+        };
+        let cost = policy
+            .hold
+            .map(|hold| format!("cost = {{ response_json = \"usage.tokens\", hold = {hold} }}\n"));
         format!(
-            "[[policy]]\nname = \"p{index}\"\nidentity = [\"user\"]\n{matched}quotas = [{}]\n",
-            quotas.join(", ")
+            "[[policy]]\nname = \"p{index}\"\nidentity = [\"user\"]\n{matched}quotas = [{}]\n{rule}{}",
+            quotas.join(", "),
+            cost.unwrap_or_default()
         )
     };
     policies.iter().enumerate().map(policy).collect()
@@ -166,12 +209,14 @@ fn config(policies: &[ModelPolicy]) -> String {
 
 fn csv(log: &[Sent]) -> String {
     let line = |request: &Sent| {
-        let Sent { ms, user, cost, is_upload } = request;
+        let Sent { ms, user, cost, is_upload, status, response_cost } = request;
+        let number = |number: Option<u64>| number.map_or("-".to_owned(), |n| n.to_string());
+        let (status, response_cost) = (number(status.map(u64::from)), number(*response_cost));
         let path = if *is_upload { "/upload" } else { "/" };
-        format!("{},GET,{path},u{user},{cost}\n", BEGIN_MS + ms)
+        format!("{},GET,{path},u{user},{cost},{status},{response_cost}\n", BEGIN_MS + ms)
     };
     let lines: String = log.iter().map(line).collect();
-    format!("time,method,path,user,cost\n{lines}")
+    format!("time,method,path,user,cost,status,response_cost\n{lines}")
 }
 
 fn number(value: &Value) -> u64 {
@@ -205,22 +250,43 @@ fn reported(report: &Value, policies: usize) -> Vec<Expected> {
 fn any_log() -> impl Strategy<Value = Vec<Sent>> {
     // Ties in time are as likely as gaps longer than a window.
     let gap = prop_oneof![3 => Just(0_u64), 4 => 1..400_u64, 1 => 400..3000_u64];
-    let request = (gap, 0..4_u8, 1..4_u64, any::<bool>());
+    let status = prop::option::weighted(0.9, any_status());
+    let response_cost = prop::option::weighted(0.8, 0..20_u64);
+    let request = (gap, 0..4_u8, 1..4_u64, any::<bool>(), status, response_cost);
     prop::collection::vec(request, 1..120).prop_map(|requests| {
         let mut ms = 0;
-        let sent = requests.into_iter().map(|(gap, user, cost, is_upload)| {
-            ms += gap;
-            Sent { ms, user, cost, is_upload }
-        });
+        let sent =
+            requests.into_iter().map(|(gap, user, cost, is_upload, status, response_cost)| {
+                ms += gap;
+                Sent { ms, user, cost, is_upload, status, response_cost }
+            });
         sent.collect()
     })
 }
 
+fn any_status() -> impl Strategy<Value = u16> {
+    prop::sample::select(vec![200_u16, 401, 499, 503])
+}
+
+fn any_rule() -> impl Strategy<Value = ModelRule> {
+    let statuses = || prop::collection::vec(any_status(), 1..3);
+    prop_oneof![
+        2 => Just(ModelRule::All),
+        1 => statuses().prop_map(ModelRule::Count),
+        1 => statuses().prop_map(ModelRule::Refund),
+    ]
+}
+
 fn any_policies() -> impl Strategy<Value = Vec<ModelPolicy>> {
     let quotas = (1..12_u64, 50..1500_u64, 2..30_u64, 1500..5000_u64);
-    let policy = (any::<bool>(), quotas).prop_map(|(only_uploads, (units, ms, more, longer))| {
-        ModelPolicy { only_uploads, quotas: vec![(units, ms), (more, longer)] }
-    });
+    let hold = prop::option::weighted(0.3, 1..4_u64);
+    let policy = (any::<bool>(), quotas, any_rule(), hold).prop_map(
+        |(only_uploads, (units, ms, more, longer), rule, hold)| {
+            // A hold that a quota can never have is an error.
+            let hold = hold.map(|hold| hold.min(units).min(more));
+            ModelPolicy { only_uploads, quotas: vec![(units, ms), (more, longer)], rule, hold }
+        },
+    );
     prop::collection::vec(policy, 1..4)
 }
 
@@ -232,7 +298,8 @@ proptest! {
         let files = Files::with_config(&config(&policies));
         files.write("log.csv", csv(&log));
         let window_ms = policies[0].quotas[0].1;
-        let range = format!("p0=1/{window_ms}ms..16/{window_ms}ms");
+        let fewest = policies[0].hold.unwrap_or(1);
+        let range = format!("p0={fewest}/{window_ms}ms..16/{window_ms}ms");
         let report = files.json(&["--sweep", &range, "log.csv"]);
         let (mut expected, refused) = model(&policies, &log);
         for (own, policy) in expected.iter_mut().zip(&policies) {
