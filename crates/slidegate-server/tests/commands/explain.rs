@@ -332,3 +332,24 @@ fn what_is_no_path_is_refused_as_everywhere() {
         assert!(printed.contains(refused), "{path}: {printed}");
     }
 }
+
+#[test]
+fn explain_says_what_is_held_and_what_the_response_changes() {
+    let config = "[gateway]\nupstream = \"http://127.0.0.1:3000\"\n\
+                  [[policy]]\nname = \"login\"\nquotas = \"5/min\"\n\
+                  count = { status = [401, 403, \"5xx\"] }\n\
+                  [[policy]]\nname = \"tokens\"\nquotas = \"100000/min\"\nshadow = true\n\
+                  refund = { status = [\"5xx\"] }\n\
+                  cost = { response_json = \"usage.total_tokens\", hold = 1000 }\n";
+    let request = ["explain", "--config", "-", "--path", "/", "--client", "203.0.113.7"];
+    let output = run_with(config, &request);
+    let printed = String::from_utf8(output.stdout).unwrap();
+    for expected in [
+        "login: holds 1 unit of 5/min from ip:203.0.113.7 until the response; counts only \
+         responses of 401, 403, 5xx\n",
+        "tokens: holds 1000 units of 100000/min from ip:203.0.113.7 until the response, shadow; \
+         refunds responses of 5xx; cost from usage.total_tokens of the response's body\n",
+    ] {
+        assert!(printed.contains(expected), "{printed}");
+    }
+}

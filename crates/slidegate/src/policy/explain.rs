@@ -84,7 +84,12 @@ impl Policies {
         let Match { policy, identity, quotas, plan, unknown_plan, cost, .. } = matched;
         let unit = if cost.get() == 1 { "unit" } else { "units" };
         let (quotas, identity) = (join(quotas.as_slice(), ", "), self.shown(identity));
-        let mut text = format!("takes {cost} {unit} of {quotas} from {identity}");
+        let mut text = match &policy.response {
+            None => format!("takes {cost} {unit} of {quotas} from {identity}"),
+            Some(_) => {
+                format!("holds {cost} {unit} of {quotas} from {identity} until the response")
+            }
+        };
         if let Some(plan) = plan {
             text += &format!(", plan {}", plan.name);
         }
@@ -109,6 +114,9 @@ impl Policies {
         }
         if policy.shadow {
             text += ", shadow";
+        }
+        if let Some(rule) = &policy.response {
+            text += &format!("; {rule}");
         }
         text
     }
