@@ -410,7 +410,7 @@ fn shipped_configurations_decide_as_their_cases_say() {
     let configs = fs::read_dir(root.join("examples/configs")).unwrap();
     let mut files: Vec<PathBuf> = configs.map(|entry| entry.unwrap().path()).collect();
     files.retain(|path| !path.to_str().unwrap().ends_with(".test.toml"));
-    assert_eq!(files.len(), 5);
+    assert_eq!(files.len(), 6);
     files.push(root.join("packaging/slidegate.toml"));
     let (code, said) = said(&slidegate(&["test"]).args(&files).output().unwrap());
     assert_eq!(code, 0, "{said}");
@@ -426,44 +426,93 @@ fn recipe(part: &str) -> &'static str {
 }
 
 #[test]
-fn a_login_that_was_retried_for_minutes_is_free_after_a_pause_of_one() {
-    let cases = Cases::new("");
-    fs::write(cases.path("login.toml"), recipe("name = \"login\"")).unwrap();
-    let text = r#"
+fn the_recipe_for_a_login_is_the_example_with_cases() {
+    let example = include_str!("../../../../examples/configs/login.toml");
+    let example = example.lines().filter(|line| !line.starts_with('#'));
+    assert_eq!(example.collect::<Vec<_>>().join("\n").trim(), recipe("name = \"login\"").trim());
+}
+
+#[test]
+fn what_a_response_says_is_settled_before_the_next_step() {
+    let cases = Cases::new(
+        r#"
 [[case]]
-name = "four minutes of retries, and a minute's pause"
+name = "failed logins count, and good ones do not"
 request = { method = "POST", path = "/login", client = "203.0.113.7" }
 [[case.step]]
-times = 5
-every = "4s"
-expect = { verdict = "allow", policy = "login" }
+times = 100
+expect = { verdict = "allow", remaining = 2 }
 [[case.step]]
-times = 55
-every = "4s"
-expect = { verdict = "deny", policy = "login" }
+times = 1
+status = 401
+expect = { verdict = "allow", remaining = 1 }
 [[case.step]]
-at = "297s"
-times = 5
-expect = { verdict = "allow", policy = "login" }
+status = 499
+expect = { verdict = "allow", remaining = 0 }
 [[case.step]]
-request = { path = "/password-reset" }
-expect = { verdict = "deny", policy = "login" }
+at = "1s"
+expect = { verdict = "deny", retry_after = "59s" }
 
 [[case]]
-name = "a guesser is banned for ten minutes"
-request = { method = "POST", path = "/login", client = "203.0.113.7" }
+name = "a response that costs more than all closes the account for one window"
+request = { path = "/chat", client = "203.0.113.7" }
 [[case.step]]
-times = 25
+response_cost = 30
+expect = { verdict = "allow", remaining = 70 }
 [[case.step]]
-at = "9min"
-expect = { verdict = "block", reason = "banned" }
+response_cost = 0
+expect = { verdict = "allow", remaining = 70 }
 [[case.step]]
-at = "11min"
-expect = { verdict = "allow" }
+status = 503
+response_cost = 50
+expect = { verdict = "allow", remaining = 70 }
+[[case.step]]
+at = "10s"
+response_cost = 5000
+expect = { verdict = "allow", remaining = 0 }
+[[case.step]]
+at = "69s"
+expect = { verdict = "deny", remaining = 0, retry_after = "1s" }
+[[case.step]]
+at = "70s"
+expect = { verdict = "allow", remaining = 90 }
+"#,
+    );
+    let config = r#"
+[gateway]
+upstream = "http://127.0.0.1:3000"
+[[policy]]
+name = "login"
+match = { method = "POST", path = "/login" }
+quotas = "2/min"
+count = { status = [401, 403] }
+[[policy]]
+name = "tokens"
+match = { path = "/chat" }
+quotas = "100/min"
+refund = { status = "5xx" }
+cost = { response_json = "usage.total_tokens", hold = 10 }
 "#;
-    fs::write(cases.path("login.test.toml"), text).unwrap();
-    let (code, said) = cases.run(&["login.toml"]);
-    assert_eq!(code, 0, "{said}");
+    fs::write(cases.path("limits.toml"), config).unwrap();
+    cases.passes();
+}
+
+#[test]
+fn a_response_has_a_status_and_whole_units() {
+    let cases = Cases::new(
+        "[[case]]\nname = \"a\"\nrequest = { path = \"/\" }\nexpect = { verdict = \"allow\" }\n\
+         status = 99\nresponse_cost = -1\n\
+         [[case]]\nname = \"b\"\nrequest = { path = \"/\" }\nexpect = { verdict = \"allow\" }\n\
+         status = \"5xx\"\n",
+    );
+    let said = cases.fails();
+    for expected in [
+        ":5: case[0].status = 99: expected a whole number from 100 to 599",
+        ":6: case[0].response_cost = -1: expected a whole number from 0",
+        ":11: case[1].status = \"5xx\": expected a whole number",
+    ] {
+        assert!(said.contains(&format!("limits.test.toml{expected}")), "{expected}: {said}");
+    }
 }
 
 #[test]

@@ -34,6 +34,7 @@ fn every_example_is_good_and_there_is_one_for_each_source() {
     let expected = [
         "api-service.toml",
         "go-shortener.toml",
+        "login.toml",
         "production-guide.toml",
         "saas-plans.toml",
         "url-shortener.toml",
