@@ -24,6 +24,8 @@ pub(super) struct Lint<'c> {
     pub(super) gateway: Option<&'c GatewayConfig>,
     pub(super) has_decisions: bool,
     pub(super) has_rls: bool,
+    /// Endpoints that decide about requests and never see the responses.
+    pub(super) blind: &'c [&'static str],
     pub(super) has_redis: bool,
 }
 
@@ -186,6 +188,8 @@ impl<'c> Lint<'c> {
             lint_quotas(table, policy.quotas());
             lint_candidate(table, policy);
             lint_cost(table, policy);
+            lint_hold(table, policy);
+            self.lint_responses(table, policy);
             self.lint_paths(table);
             lint_sharing(table, policy);
             lint_methods(table, policy);
@@ -206,6 +210,27 @@ impl<'c> Lint<'c> {
             let text = "it has no keys in Redis: the policy is local";
             template.warn_if(policy.scope == Scope::Local && template.is_set(), text);
         }
+    }
+
+    /// Keys about responses, where no response is seen.
+    fn lint_responses(&self, table: &Value<'_>, policy: &CheckedPolicy) {
+        let Some(rule) = &policy.response else { return };
+        let mut keys = vec!["count", "refund"];
+        keys.retain(|key| table.named(key).is_set());
+        keys.extend(rule.cost.as_ref().map(|_| "cost"));
+        let (Some(first), false) = (keys.first(), self.blind.is_empty()) else { return };
+        let have = if keys.len() == 1 { "has" } else { "have" };
+        let calls = match self.blind {
+            ["[rls]"] => "",
+            _ => ", unless the caller settles it",
+        };
+        let text = format!(
+            "{} {have} no effect at {}, which never sees a response: what is held there stays \
+             spent{calls}",
+            keys.join(" and "),
+            self.blind.join(" and ")
+        );
+        table.named(first).warn_if(true, text);
     }
 
     /// Plans of API keys in a policy that does not count by key.
@@ -347,6 +372,21 @@ fn lint_cost(table: &Value<'_>, policy: &CheckedPolicy) {
     let text = format!("one request fits {fewest}, and {rest} {noun} of it can never be spent");
     table.named("cost").warn_if(cost > 1 && cost > units / 2 && cost < units, text);
 }
+
+/// The usual hold of one unit, where responses cost many.
+fn lint_hold(table: &Value<'_>, policy: &CheckedPolicy) {
+    let is_from_response = policy.response.as_ref().is_some_and(|rule| rule.cost.is_some());
+    let hold = table.named("cost").named("hold");
+    let is_large = |quota: &Quota| quota.units().get() > MAX_UNITS_HELD_SINGLY;
+    let has_small = policy.quotas().iter().any(|quota| !is_large(quota));
+    let text = "one unit is held until the response, so parallel requests can overrun the quotas by \
+                nearly all that they cost: set hold to what a request usually costs";
+    let is_probable = !hold.is_set() && !policy.quotas().is_empty() && !has_small;
+    table.named("cost").warn_if(is_from_response && is_probable, text);
+}
+
+/// Units of a quota up to which a response that costs one is usual.
+const MAX_UNITS_HELD_SINGLY: u32 = 1000;
 
 /// A policy for GET that clients evade with HEAD, which servers answer with the same work.
 fn lint_methods(table: &Value<'_>, policy: &CheckedPolicy) {

@@ -216,6 +216,14 @@ fn read(root: &Value<'_>, enforced: bool) -> Option<Config> {
     }
 
     let policies = policies?;
+    // Redis clients name policies, so a gateway beside them may be what the keys are meant for.
+    let blind = [
+        ("[decisions]", has_decisions),
+        ("[rls]", rls.is_some()),
+        ("[resp]", resp.is_some() && gateway.is_none()),
+    ];
+    let blind: Vec<&str> =
+        blind.iter().filter(|(_, is_set)| *is_set).map(|(name, _)| *name).collect();
     Lint {
         root,
         limiter: &limiter,
@@ -224,6 +232,7 @@ fn read(root: &Value<'_>, enforced: bool) -> Option<Config> {
         // Redis clients can name users and plans too.
         has_decisions: has_decisions || resp.is_some(),
         has_rls: rls.is_some(),
+        blind: &blind,
         has_redis: matches!(store, Some(StoreConfig::Redis(_))),
     }
     .run();

@@ -437,3 +437,54 @@ fn a_json_template_that_is_sent_as_text_is_warned_of() {
     let text = refusal("template = '{retry_after} seconds'");
     assert!(file(&text).unwrap().warnings.is_empty(), "a placeholder");
 }
+
+#[test]
+fn keys_about_responses_where_none_is_seen_are_warned_of() {
+    let login = format!("{API}count = {{ status = [401] }}\n");
+    let decisions = "[decisions]\nlisten = '127.0.0.1:1'\n";
+    let rls = "[rls]\nlisten = '127.0.0.1:2'\n";
+    let gateway = format!("{GATEWAY}{login}");
+    check(
+        &format!("{GATEWAY}{decisions}{login}"),
+        "test.toml:8: policy[0].count: count has no effect at [decisions], which never sees a \
+         response: what is held there stays spent, unless the caller settles it",
+        &gateway,
+    );
+    check(&login, "count has no effect at [decisions]", &gateway);
+    check(
+        &format!(
+            "{GATEWAY}{rls}{API}refund = {{ status = '5xx' }}\ncost = {{ response_header = 'x-cost' }}\n"
+        ),
+        "policy[0].refund: refund and cost have no effect at [rls], which never sees a response: \
+         what is held there stays spent",
+        &format!("{GATEWAY}{rls}{API}"),
+    );
+    check(
+        &format!("{GATEWAY}{decisions}{rls}{login}"),
+        "count has no effect at [decisions] and [rls]",
+        &format!("{GATEWAY}[resp]\nlisten = '127.0.0.1:3'\n{login}"),
+    );
+    check(
+        &format!("[resp]\nlisten = '127.0.0.1:3'\n{login}"),
+        "count has no effect at [resp]",
+        &gateway,
+    );
+}
+
+#[test]
+fn one_unit_held_for_a_response_that_costs_many_is_warned_of() {
+    let tokens = |quotas: &str, hold: &str| {
+        let cost = format!("cost = {{ response_json = 'usage.total_tokens'{hold} }}\n");
+        format!("{GATEWAY}[[policy]]\nname = 'tokens'\nquotas = {quotas}\n{cost}")
+    };
+    check(
+        &tokens("['100000/min', '2000000/day']", ""),
+        "policy[0].cost: one unit is held until the response",
+        &tokens("['100000/min', '2000000/day']", ", hold = 1"),
+    );
+    check(
+        &tokens("'1001/min'", ""),
+        "one unit is held until the response",
+        &tokens("['5/s', '100000/day']", ""),
+    );
+}
