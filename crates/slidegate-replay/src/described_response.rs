@@ -25,13 +25,23 @@ pub enum ResponseEnd {
 /// What the load balancers of AWS log instead of 499.
 const AWS_CLIENT_CLOSED: u16 = 460;
 
+/// 499 stands for a client that left.
+impl From<StatusCode> for ResponseEnd {
+    fn from(status: StatusCode) -> Self {
+        match status.as_u16() {
+            CLIENT_CLOSED_REQUEST => Self::Aborted,
+            _ => Self::Status(status),
+        }
+    }
+}
+
 impl ResponseEnd {
-    /// The end that a log has as this status: 499, 460 and 0 stand for a client that left. None if it
-    /// is not a status.
-    pub fn from_logged(status: u16) -> Option<Self> {
+    /// The end that a log has as this status, where 460 and 0 stand for a client that left too. None
+    /// if it is not a status.
+    pub(crate) fn from_logged(status: u16) -> Option<Self> {
         match status {
-            0 | CLIENT_CLOSED_REQUEST | AWS_CLIENT_CLOSED => Some(Self::Aborted),
-            _ => StatusCode::from_u16(status).ok().map(Self::Status),
+            0 | AWS_CLIENT_CLOSED => Some(Self::Aborted),
+            _ => StatusCode::from_u16(status).ok().map(Self::from),
         }
     }
 }

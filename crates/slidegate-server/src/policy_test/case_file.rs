@@ -8,7 +8,7 @@ use std::time::Duration;
 use http::header::Entry;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use slidegate::limit::Period;
-use slidegate_replay::{DescribedRequest, DescribedResponse, ResponseEnd};
+use slidegate_replay::{DescribedRequest, DescribedResponse};
 
 use super::expectation::Expectation;
 use crate::config::{self, ConfigErrors, Flags, LimiterConfig, Sources, Value};
@@ -240,9 +240,10 @@ fn read_request(own: &Value<'_>, shared: &Value<'_>) -> Option<DescribedRequest>
 
 /// The response of a step: 200 unless it says another status.
 fn read_response(table: &Value<'_>) -> DescribedResponse {
-    let status = table.key("status").number(100..=599).unwrap_or(StatusCode::OK.as_u16());
+    let status = table.key("status").number(100..=599_u16);
+    let status = status.and_then(|status| StatusCode::from_u16(status).ok()).unwrap_or_default();
     let cost = table.key("response_cost").number(0..=u32::MAX);
-    DescribedResponse { end: ResponseEnd::from_logged(status), cost }
+    DescribedResponse { end: Some(status.into()), cost }
 }
 
 /// Sets headers in place of those of the same name. A list repeats one. No error shows a value.
