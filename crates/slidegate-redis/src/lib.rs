@@ -46,7 +46,9 @@ pub use resilient::{
     BreakerState, KeyError, Latency, LocalShare, LocalShareError, ResilienceStats, ResilientStore,
     ResilientStoreBuilder,
 };
-pub use shared_state::{SharedChanges, SharedCursor, SharedEntry, SharedState, SharedStateError};
+pub use shared_state::{
+    SharedChanges, SharedCursor, SharedEntry, SharedSecret, SharedState, SharedStateError,
+};
 pub use store::{BuildError, RedisStore, RedisStoreBuilder, RedisTls};
 
 /// The page on Redis, whose examples are tests.

@@ -1,8 +1,11 @@
-//! What processes on one Redis share besides accounts: entries, events, and which of them are alive.
+//! What processes on one Redis share besides accounts: entries, events, a secret, and which of them
+//! are alive.
 
+use std::fmt::{self, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use slidegate::{Quota, StoreError};
 
 use crate::store::RedisStore;
@@ -13,8 +16,11 @@ use crate::store::RedisStore;
 /// - *Events* are read in the order in which they were appended, and by each reader once. There is
 ///   room for [`MAX_EVENTS`](Self::MAX_EVENTS); the oldest make way.
 /// - *Members* are the processes that have sent a heartbeat which has not expired.
+/// - The *secret* is a random text that all members know. The first of them chooses it, and it is kept
+///   for [a day](Self::SECRET_TTL) after the last heartbeat. A member writes it again if Redis has
+///   lost it.
 ///
-/// [`exchange`](Self::exchange) reads all three and writes a heartbeat, in one round trip, and only
+/// [`exchange`](Self::exchange) reads all of them and writes a heartbeat, in one round trip, and only
 /// transfers what is new. Every call ends by the store's deadline, or after a second if that is
 /// shorter, because no request waits for it. A call that failed may have been done all the same.
 /// Times to live are by the server's clock.
@@ -47,8 +53,10 @@ use crate::store::RedisStore;
 #[derive(Debug, Clone)]
 pub struct SharedState {
     store: RedisStore,
-    /// Of entries, events and members.
-    keys: Arc<[String; 3]>,
+    /// Of entries, events, members and the secret.
+    keys: Arc<[String; 4]>,
+    /// What the members have agreed on, or what this one proposes.
+    secret: Arc<Mutex<Option<SharedSecret>>>,
 }
 
 /// An entry, an event or a member of a [`SharedState`].
@@ -61,6 +69,10 @@ pub struct SharedEntry {
     /// When it ends, in Unix milliseconds by the server's clock.
     pub until_ms: u64,
 }
+
+/// A random text that only those know who can read it in Redis.
+#[derive(Clone, PartialEq, Eq)]
+pub struct SharedSecret(Arc<str>);
 
 /// How much of a [`SharedState`] a reader knows. The default knows nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -82,6 +94,8 @@ pub struct SharedChanges {
     pub restarted: bool,
     /// The other members, in no order, if a heartbeat was sent.
     pub members: Option<Vec<SharedEntry>>,
+    /// The secret of the members, if a heartbeat was sent.
+    pub secret: Option<SharedSecret>,
     /// When it was read, in Unix milliseconds by the server's clock.
     pub now_ms: u64,
     /// What the reader knows now.
@@ -119,8 +133,9 @@ impl RedisStore {
         let prefix = self.shared_prefix();
         // The first braces of a key decide its slot.
         let tag = if prefix.contains('{') { "" } else { ":{gateways}" };
-        let keys = ["entries", "events", "members"].map(|kind| format!("{prefix}{tag}:{kind}"));
-        SharedState { store: self.clone(), keys: Arc::new(keys) }
+        let kinds = ["entries", "events", "members", "secret"];
+        let keys = kinds.map(|kind| format!("{prefix}{tag}:{kind}"));
+        SharedState { store: self.clone(), keys: Arc::new(keys), secret: Arc::default() }
     }
 }
 
@@ -137,6 +152,8 @@ impl SharedState {
     pub const MAX_TEXT_BYTES: usize = 1024;
     /// The longest time to live: as long as a ban.
     pub const MAX_TTL: Duration = Quota::MAX_WINDOW;
+    /// How long the secret is kept after the last heartbeat.
+    pub const SECRET_TTL: Duration = Duration::from_secs(24 * 60 * 60);
 
     /// Inserts an entry that lasts this long, rounded up to a millisecond, in place of one with the
     /// same id.
@@ -189,7 +206,7 @@ impl SharedState {
 
     /// Reads what is new to the owner of this cursor. With a heartbeat, its text and how long it
     /// lasts, this store and its clones are a member for that time, unless there are
-    /// [`MAX_ENTRIES`](Self::MAX_ENTRIES) others, and the other members are read.
+    /// [`MAX_ENTRIES`](Self::MAX_ENTRIES) others, and the other members and the secret are read.
     ///
     /// It is one round trip, and another for each 500 new events.
     pub async fn exchange(
@@ -198,7 +215,11 @@ impl SharedState {
         heartbeat: Option<(&str, Duration)>,
     ) -> Result<SharedChanges, SharedStateError> {
         let heartbeat = match heartbeat {
-            Some((text, lasting)) => insertion(self.store.process(), text, lasting)?,
+            Some((text, lasting)) => {
+                let mut args = insertion(self.store.process(), text, lasting)?;
+                args.extend([self.proposed_secret(), millis(Self::SECRET_TTL)?]);
+                args
+            }
             None => Vec::new(),
         };
         let mut changes = self.read_page(known, heartbeat).await?;
@@ -227,21 +248,35 @@ impl SharedState {
         let most = Self::MAX_BATCH.to_string();
         let args = ["exchange".to_owned(), version, known.position.clone(), most];
         let reply: Reply = self.eval(args.into_iter().chain(heartbeat).collect()).await?;
-        let (now_ms, version, entries, position, restarted, events, members) = reply;
+        let (now_ms, version, entries, position, restarted, events, members, secret) = reply;
         let event = |(id, until_ms, text)| SharedEntry { id, text, until_ms };
         let others = |members| {
             let mut members = live_entries(members, now_ms);
             members.retain(|member| member.id != self.store.process());
             members
         };
+        let secret = secret.map(|secret| SharedSecret(secret.into()));
+        if secret.is_some() {
+            self.secret.lock().clone_from(&secret);
+        }
         Ok(SharedChanges {
             entries: entries.map(|entries| live_entries(entries, now_ms)),
             events: events.into_iter().map(event).collect(),
             restarted,
             members: members.map(others),
+            secret,
             now_ms,
             cursor: SharedCursor { version: Some(version), position },
         })
+    }
+
+    /// The secret as it was last read, else a new one; nothing if the system has no random numbers.
+    fn proposed_secret(&self) -> String {
+        let mut secret = self.secret.lock();
+        if secret.is_none() {
+            *secret = SharedSecret::random();
+        }
+        secret.as_ref().map(|secret| secret.as_str().to_owned()).unwrap_or_default()
     }
 
     async fn eval<T: redis::FromRedisValue>(
@@ -249,6 +284,33 @@ impl SharedState {
         args: Vec<String>,
     ) -> Result<T, SharedStateError> {
         Ok(self.store.eval(SCRIPT, &*self.keys, args).await?)
+    }
+}
+
+impl SharedSecret {
+    /// How many random bytes there are in it.
+    const BYTES: usize = 32;
+
+    fn random() -> Option<Self> {
+        let mut bytes = [0; Self::BYTES];
+        getrandom::fill(&mut bytes).ok()?;
+        let mut text = String::with_capacity(2 * Self::BYTES);
+        for byte in bytes {
+            write!(text, "{byte:02x}").expect("a text grows");
+        }
+        Some(Self(text.into()))
+    }
+
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// Shows nothing of it.
+impl fmt::Debug for SharedSecret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SharedSecret").finish_non_exhaustive()
     }
 }
 
@@ -260,8 +322,9 @@ impl SharedCursor {
 }
 
 /// The time, the version, all fields of the entries, the position, whether it is in another log than
-/// before, the events, and all fields of the members.
-type Reply = (u64, u64, Option<Fields>, String, bool, Vec<(String, u64, String)>, Option<Fields>);
+/// before, the events, all fields of the members, and the secret.
+type Reply = (u64, u64, Option<Fields>, String, bool, Events, Option<Fields>, Option<String>);
+type Events = Vec<(String, u64, String)>;
 type Fields = Vec<(String, String)>;
 
 const SCRIPT: &str =

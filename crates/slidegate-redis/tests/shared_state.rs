@@ -21,6 +21,7 @@ const MILLISECOND: Duration = Duration::from_millis(1);
 const ENTRIES: &str = "slidegate:shared:{gateways}:entries";
 const EVENTS: &str = "slidegate:shared:{gateways}:events";
 const MEMBERS: &str = "slidegate:shared:{gateways}:members";
+const SECRET: &str = "slidegate:shared:{gateways}:secret";
 
 fn shared_state(url: impl Into<String>) -> SharedState {
     RedisStore::builder(url).deadline(AMPLE).build().unwrap().shared_state()
@@ -577,7 +578,7 @@ async fn a_shared_state_needs_only_the_documented_permissions() {
     let mut user = vec!["ACL", "SETUSER", "gate", "on", ">secret", "~slidegate:*"];
     user.extend(["+eval", "+@hash", "+pexpireat", "+pttl", "+xadd", "+xread", "+xrevrange"]);
     // What every connection or ledger needs.
-    user.extend(["+evalsha", "+script|load", "+time", "+del", "+pexpire"]);
+    user.extend(["+evalsha", "+script|load", "+time", "+set", "+getrange", "+del", "+pexpire"]);
     server.command(&user).expect_ok();
     let state = shared_state(server.url().replace("redis://", "redis://gate:secret@"));
     state.insert("a", "text", HOUR).await.unwrap();
@@ -614,4 +615,32 @@ async fn members_are_those_whose_heartbeats_have_not_expired() {
     assert_eq!(beat(&other, "other").await, [], "one is silent");
     time.advance(MINUTE + SECOND);
     assert_eq!(server.command(&["EXISTS", MEMBERS]).integer(), 0);
+}
+
+#[tokio::test]
+async fn all_members_have_the_secret_of_the_first() {
+    let (time, server) = timed();
+    let (one, other) = (shared_state(server.url()), shared_state(server.url()));
+    let secret = async |state: &SharedState| {
+        let beat = state.exchange(&SharedCursor::default(), Some(("me", MINUTE))).await.unwrap();
+        beat.secret.expect("a heartbeat was sent").as_str().to_owned()
+    };
+    assert_eq!(all(&one).await.secret, None, "no heartbeat was sent");
+    let (first, second) = tokio::join!(secret(&one), secret(&other));
+    assert_eq!((&first, first.len()), (&second, 64));
+    assert_eq!(server.command(&["GET", SECRET]).text(), first);
+    assert_ne!(secret(&shared_state(RedisServer::start().url())).await, first);
+
+    server.command(&["FLUSHALL"]).expect_ok();
+    assert_eq!(secret(&other).await, first, "a member writes it again");
+    assert_eq!(secret(&shared_state(server.url())).await, first);
+    time.advance(SharedState::SECRET_TTL - SECOND);
+    assert_eq!(secret(&shared_state(server.url())).await, first, "and lasts from then");
+    time.advance(SharedState::SECRET_TTL + SECOND);
+    assert_eq!(server.command(&["EXISTS", SECRET]).integer(), 0);
+    assert_ne!(secret(&shared_state(server.url())).await, first);
+
+    let changes = one.exchange(&SharedCursor::default(), Some(("me", MINUTE))).await.unwrap();
+    let shown = format!("{one:?} {changes:?}");
+    assert!(!shown.contains(changes.secret.unwrap().as_str()), "{shown}");
 }

@@ -1,10 +1,10 @@
--- What processes share, in three keys of one slot. Entries and members are hashes: under each id when
+-- What processes share, in four keys of one slot. Entries and members are hashes: under each id when
 -- it ends, in ms, a space, and its text; under the empty id the version, a time at which nothing has
 -- ended yet, and one at which everything has. Events are a stream: each has the name of the log, by
 -- which its readers notice that Redis has lost it and another has begun; when it ends, in ms; and a
--- text.
+-- text. The secret is a string.
 --
--- KEYS     entries, events, members
+-- KEYS     entries, events, members, secret
 -- ARGV[1]  'insert', 'remove', 'leave', 'append' or 'exchange'; after it, to
 -- insert   the version that the change makes, the id, how long it lasts in ms, the text, and how many
 --          entries there can be
@@ -12,8 +12,9 @@
 -- append   how many events there can be; a name, should a log begin; then, for each event, how long it
 --          lasts in ms, or 0 if it is only worth keeping beside the events before it, and its text
 -- exchange the version that is known, or ''; the name of the log and the id of the last event that is
---          known, or ''; how many events to return; then, if there is a heartbeat, what insert has
-local entries, log, members = KEYS[1], KEYS[2], KEYS[3]
+--          known, or ''; how many events to return; then, if there is a heartbeat, what insert has, a
+--          secret should there be none, or '', and how long the secret lasts in ms
+local entries, log, members, secret_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 
 local function head(map)
     local version, earliest, latest = string.match(call('HGET', map, '') or '', '^(%d+) (%d+) (%d+)$')
@@ -74,6 +75,19 @@ local function append(most, new_name, ...)
     return 1
 end
 
+-- The secret, which is the proposed one if there was none.
+local function agree(proposed, lasting_ms)
+    -- As GET does, with a command that ledgers need too.
+    local secret = call('GETRANGE', secret_key, 0, -1)
+    if secret ~= '' then
+        call('PEXPIRE', secret_key, lasting_ms)
+    elseif proposed ~= '' then
+        call('SET', secret_key, proposed, 'PX', lasting_ms)
+        secret = proposed
+    end
+    return secret ~= '' and secret
+end
+
 local function exchange(known, position, most_events, ...)
     local version = head(entries)
     local after, restarted = '0-0', 0
@@ -102,6 +116,7 @@ local function exchange(known, position, most_events, ...)
     return {
         now_ms, version, version ~= known and call('HGETALL', entries),
         position, restarted, events, beats and call('HGETALL', members),
+        beats and agree(select(6, ...)),
     }
 end
 
