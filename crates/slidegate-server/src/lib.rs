@@ -22,6 +22,7 @@ mod envoy;
 mod explain;
 mod file;
 mod gateway;
+mod holds;
 mod identity_text;
 mod import;
 mod live_config;

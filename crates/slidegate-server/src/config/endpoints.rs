@@ -1,5 +1,7 @@
 //! `[decisions]`, `[resp]`, `[rls]` and `[admin]`: the endpoints besides the gateway.
 
+use std::time::Duration;
+
 use slidegate::OnStoreError;
 use slidegate_proxy::ListenAddress;
 
@@ -87,6 +89,22 @@ impl RespConfig {
         let endpoint = EndpointConfig::read(table, "127.0.0.1:8083", sources::RESP_TOKEN);
         Self { endpoint, on_store_error }
     }
+}
+
+/// How long what programs hold can be settled. A caller that fails knows it by then.
+const SETTLE_WITHIN: Duration = Duration::from_secs(60);
+
+/// The store remembers for as long what was settled.
+const MAX_SETTLE_WITHIN: Duration = Duration::from_secs(3600);
+
+/// Reads `decisions.settle_within`.
+pub(super) fn read_settle_within(table: &Value<'_>) -> Duration {
+    let value = table.key("settle_within");
+    let Some(within) = value.period(MAX_SETTLE_WITHIN) else { return SETTLE_WITHIN };
+    if within < Duration::from_secs(1) {
+        value.report("expected at least 1s");
+    }
+    within
 }
 
 /// Where to listen.

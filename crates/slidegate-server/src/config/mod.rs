@@ -73,6 +73,8 @@ pub(crate) struct ServerConfig {
     pub(crate) gateway: Option<GatewayConfig>,
     /// The decision API: returns verdicts that the caller enforces.
     pub(crate) decisions: Option<EndpointConfig>,
+    /// How long what programs hold can be settled.
+    pub(crate) settle_within: Duration,
     /// The endpoint for Redis clients.
     pub(crate) resp: Option<RespConfig>,
     /// The rate limit service for Envoy.
@@ -191,6 +193,7 @@ fn read(root: &Value<'_>, enforced: bool) -> Option<Config> {
     let rls = EndpointConfig::read_rls(&root.section("rls"));
     let is_other_public = gateway.is_some() || resp.is_some() || rls.is_some();
     let has_decisions = decisions.is_set() || !is_other_public;
+    let settle_within = endpoints::read_settle_within(&decisions);
     let decisions = EndpointConfig::read(&decisions, "127.0.0.1:8081", sources::DECISIONS_TOKEN);
     let decisions = has_decisions.then_some(decisions);
     let admin =
@@ -241,6 +244,7 @@ fn read(root: &Value<'_>, enforced: bool) -> Option<Config> {
     let server = ServerConfig {
         gateway,
         decisions,
+        settle_within,
         resp,
         rls,
         admin,

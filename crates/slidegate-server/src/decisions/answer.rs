@@ -14,7 +14,7 @@ use crate::calendar::ceil_ms;
 #[derive(Debug, Serialize)]
 pub(crate) struct Answer {
     verdict: &'static str,
-    /// By which it can be refunded.
+    /// By which it can be settled.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) id: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -1,10 +1,9 @@
-//! Decision API: returns a verdict that the caller enforces. `POST /v1/decide` and
-//! `POST /v1/refund` for any program, `/v1/auth` for proxies.
+//! Decision API: returns a verdict that the caller enforces. `POST /v1/decide`, `/v1/settle`,
+//! `/v1/refund` and `/v1/record` for any program, `/v1/auth` for proxies.
 
 mod answer;
 mod auth;
 pub(crate) mod question;
-mod refunds;
 #[cfg(test)]
 mod tests;
 
@@ -18,7 +17,7 @@ use http_body_util::Full;
 use serde::{Deserialize, Serialize};
 use slidegate::limit::SystemClock;
 use slidegate::policy::without_query;
-use slidegate::{AccountError, Clock, Decision, NamedCharge, Timestamp};
+use slidegate::{AccountError, Clock, Decision, HeldCharge, Timestamp};
 use slidegate_proxy::{Accepted, Handler, RequestBody};
 use slidegate_replay::DescribedRequest;
 use slidegate_tower::{LimiterOutcome, bad_request};
@@ -26,25 +25,29 @@ use slidegate_tower::{LimiterOutcome, bad_request};
 pub(crate) use self::answer::Answer;
 use self::auth::AuthProtocol;
 pub(crate) use self::auth::OriginalRequest;
-use self::question::{MAX_BYTES, Question};
-pub(crate) use self::refunds::RefundTable;
-use self::refunds::{MAX_ENTRIES, REFUND_TTL};
+use self::question::{MAX_BYTES, Question, RecordBody};
 use crate::endpoint::access;
 use crate::endpoint::json_body;
 use crate::endpoint::problem::Problem;
 use crate::endpoint::token::{RequiredToken, bearer};
+use crate::holds::{Holds, SettleError};
 use crate::live_config::LiveConfig;
-use crate::observe::{ListenerKind, Observer, OperationOutcome, RequestOutcome, UpstreamOutcome};
+use crate::observe::{ListenerKind, Observer, RequestOutcome, UpstreamOutcome};
 
 /// What this endpoint does, for programs that read it.
 const OPENAPI: &str = include_str!("openapi.json");
 
 const DECIDE: &str = "/v1/decide";
+const SETTLE: &str = "/v1/settle";
 const REFUND: &str = "/v1/refund";
+const RECORD: &str = "/v1/record";
 const OPENAPI_PATH: &str = "/v1/openapi.json";
 
-/// The most bytes of a body with an id.
-const MAX_REFUND_BYTES: usize = 1024;
+/// By what source settlements are counted.
+const SOURCE: &str = "api";
+
+/// The most bytes of a body with an id: a hold under some hundred policies.
+const MAX_SETTLE_BYTES: usize = 64 * 1024;
 
 /// Enough for a decision with two standings.
 const ANSWER_BYTES: usize = 1024;
@@ -57,7 +60,7 @@ pub(crate) struct Decisions {
     pub(crate) live: Arc<LiveConfig>,
     pub(crate) observer: Observer,
     pub(crate) clock: Arc<SystemClock>,
-    pub(crate) refunds: Arc<RefundTable>,
+    pub(crate) holds: Arc<Holds>,
 }
 
 /// The endpoint, which must not be public: callers are trusted, with the token if there is one.
@@ -99,8 +102,10 @@ impl DecisionService {
         let (method, path) = (request.method(), request.uri().path());
         let answered = match path {
             DECIDE if *method == Method::POST => decisions.decide(request).await,
+            SETTLE if *method == Method::POST => decisions.settle(request).await,
             REFUND if *method == Method::POST => decisions.refund(request).await,
-            DECIDE | REFUND => Ok(not_allowed("POST")),
+            RECORD if *method == Method::POST => decisions.record(request).await,
+            DECIDE | SETTLE | REFUND | RECORD => Ok(not_allowed("POST")),
             "/v1/auth" => decisions.auth(AuthProtocol::Forwarding, accepted, request).await,
             "/v1/auth/nginx" => decisions.auth(AuthProtocol::Nginx, accepted, request).await,
             auth::REFUSAL_PATH => auth::refusal_of_nginx(request.headers()),
@@ -135,18 +140,30 @@ impl Access {
         let mut own = request.headers().get_all(TOKEN).iter();
         let presented = match (own.next(), own.next()) {
             (Some(value), None) => Some(value.as_bytes()),
-            (None, _) if [DECIDE, REFUND].contains(&request.uri().path()) => {
-                bearer(request.headers())
-            }
+            (None, _) if is_for_programs(request.uri().path()) => bearer(request.headers()),
             _ => None,
         };
         token.check(presented, peer).map_err(|error| {
             Box::new(error.respond(
-                "expected the token of this service in X-Slidegate-Token, or for /v1/decide and \
-                 /v1/refund in Authorization: Bearer TOKEN",
+                "expected the token of this service in X-Slidegate-Token, or for /v1/decide, \
+                 /v1/settle, /v1/refund and /v1/record in Authorization: Bearer TOKEN",
             ))
         })
     }
+}
+
+/// The body of `POST /v1/settle`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, expecting = "an object")]
+struct SettleBody {
+    id: String,
+    units: u32,
+}
+
+/// The answer to `POST /v1/settle`.
+#[derive(Serialize)]
+struct SettleAnswer {
+    settled: bool,
 }
 
 /// The body of `POST /v1/refund`.
@@ -203,37 +220,41 @@ impl Decisions {
         Ok(json_of(StatusCode::OK, &answers))
     }
 
+    /// `POST /v1/settle`
+    async fn settle<B>(&self, request: Request<B>) -> Result<Response<Bytes>, Problem>
+    where
+        B: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>>,
+    {
+        let SettleBody { id, units } = json_body::read_object(request, MAX_SETTLE_BYTES).await?;
+        self.holds.settle(SOURCE, &id, units).await?;
+        Ok(json_of(StatusCode::OK, &SettleAnswer { settled: true }))
+    }
+
     /// `POST /v1/refund`
-    ///
-    /// If the store fails, the decision may have been refunded: it is not tried again, because what
-    /// is refunded twice is more than was spent.
     async fn refund<B>(&self, request: Request<B>) -> Result<Response<Bytes>, Problem>
     where
         B: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>>,
     {
-        let RefundBody { id } = json_body::read_object(request, MAX_REFUND_BYTES).await?;
-        let Some(decision) = self.refunds.take(&id, self.clock.now()) else {
-            self.observer.refunded(OperationOutcome::Refused, None);
-            return Err(Problem::not_found(format_args!(
-                "there is no decision of this id to refund: it was refunded already, is older than \
-                 {} s or than {MAX_ENTRIES} others, or another gateway made it, or this one before \
-                 it was restarted",
-                REFUND_TTL.as_secs()
-            )));
-        };
-        let refunded = self.live.gate().refund(&decision).await;
-        let outcome = match refunded {
-            Ok(()) => OperationOutcome::Done,
-            Err(_) => OperationOutcome::Failed,
-        };
-        self.observer.refunded(outcome, Some(&decision));
+        let RefundBody { id } = json_body::read_object(request, MAX_SETTLE_BYTES).await?;
+        self.holds.settle(SOURCE, &id, 0).await?;
         let mut done = Response::new(Bytes::new());
         *done.status_mut() = StatusCode::NO_CONTENT;
-        refunded.map(|()| done).map_err(|error| {
-            let detail =
-                format_args!("the decision may not be refunded, and cannot be again: {error}");
-            Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail)
-        })
+        Ok(done)
+    }
+
+    /// `POST /v1/record`
+    async fn record<B>(&self, request: Request<B>) -> Result<Response<Bytes>, Problem>
+    where
+        B: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>>,
+    {
+        let began = self.clock.now();
+        let body: RecordBody = json_body::read_object(request, MAX_BYTES).await?;
+        let charges = body.charges(&self.live.gate().policies())?;
+        let asked = self.clock.now();
+        let answer = self.answer_charges(self.live.gate().record_named(&charges).await)?;
+        let (status, decision) = (answer.client_status(), answer.decision.as_ref());
+        self.observe((began, asked), &Method::POST, RECORD, None, status, decision);
+        Ok(json_of(StatusCode::OK, &answer))
     }
 
     /// Decides one question, and reports it to the observer unless it only peeks.
@@ -246,8 +267,11 @@ impl Decisions {
         let asked = self.clock.now();
         let (mut answer, method, path, client) = match question.charges() {
             Some(charges) => {
-                let answer = self.decide_charges(&charges, mode).await?;
-                (answer, &Method::POST, DECIDE, None)
+                let outcome = match mode {
+                    DecideMode::Spend => self.live.gate().decide_named(&charges).await,
+                    DecideMode::Peek => self.live.gate().peek_named(&charges).await,
+                };
+                (self.answer_charges(outcome)?, &Method::POST, DECIDE, None)
             }
             None => {
                 let answer = self.decide_request(question, mode).await;
@@ -258,9 +282,12 @@ impl Decisions {
         if mode == DecideMode::Spend {
             let decision = answer.decision.as_ref();
             let times = (began, asked);
-            self.record(times, method, path, client, answer.client_status(), decision);
-            let kept = decision.filter(|decision| question.is_refundable() && decision.has_spent());
-            answer.id = kept.and_then(|decision| self.refunds.keep(decision.clone(), asked));
+            self.observe(times, method, path, client, answer.client_status(), decision);
+            if let Some(decision) = decision.filter(|_| question.wants_id()) {
+                let policies = self.live.gate().policies();
+                let is_open = |held: &HeldCharge| question.is_open(held, &policies);
+                answer.id = self.holds.id_of(&decision.hold(), is_open);
+            }
         }
         Ok(answer)
     }
@@ -278,16 +305,8 @@ impl Decisions {
         Answer::new(outcome, &settings.limiter.responder, &question.request.headers)
     }
 
-    async fn decide_charges(
-        &self,
-        charges: &[NamedCharge<'_>],
-        mode: DecideMode,
-    ) -> Result<Answer, Problem> {
-        let gate = self.live.gate();
-        let outcome = match mode {
-            DecideMode::Spend => gate.decide_named(charges).await,
-            DecideMode::Peek => gate.peek_named(charges).await,
-        };
+    /// The answer to named charges.
+    fn answer_charges(&self, outcome: Result<Decision, AccountError>) -> Result<Answer, Problem> {
         let outcome = match outcome {
             Ok(decision) => Ok(decision),
             Err(AccountError::Store(error)) => Err(error),
@@ -323,12 +342,12 @@ impl Decisions {
         let (status, decision) = (response.status(), decision.as_ref());
         let client = original.client.client;
         let times = (began, began);
-        self.record(times, &original.method, &original.path, client, status, decision);
+        self.observe(times, &original.method, &original.path, client, status, decision);
         Ok(response)
     }
 
     /// Reports a decided request to the observer, with the times at which it came and the gate was asked.
-    fn record(
+    fn observe(
         &self,
         (began, asked): (Timestamp, Timestamp),
         method: &Method,
@@ -354,9 +373,25 @@ impl Decisions {
     }
 }
 
+impl From<SettleError> for Problem {
+    fn from(error: SettleError) -> Self {
+        let status = match &error {
+            SettleError::Unknown | SettleError::Elsewhere => StatusCode::NOT_FOUND,
+            SettleError::Repeated => StatusCode::CONFLICT,
+            SettleError::NoKey | SettleError::Store(_) => StatusCode::SERVICE_UNAVAILABLE,
+        };
+        Self::new(status, error)
+    }
+}
+
+/// Whether `Authorization` in a request for this path is the caller's, not a client's.
+fn is_for_programs(path: &str) -> bool {
+    matches!(path, DECIDE | SETTLE | REFUND | RECORD)
+}
+
 fn not_found() -> Problem {
-    let detail = "there is /v1/decide, /v1/refund, /v1/auth, /v1/auth/nginx, /v1/auth/envoy and \
-                  /v1/openapi.json";
+    let detail = "there is /v1/decide, /v1/settle, /v1/refund, /v1/record, /v1/auth, \
+                  /v1/auth/nginx, /v1/auth/envoy and /v1/openapi.json";
     Problem::not_found(detail)
 }
 

@@ -8,7 +8,7 @@ use std::num::NonZeroU32;
 use http::{HeaderMap, Method};
 use serde::de::{Error, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
-use slidegate::{Facts, Identity, NamedCharge, Policies};
+use slidegate::{Cost, Facts, HeldCharge, Identity, NamedCharge, Policies};
 use slidegate_replay::{DescribedRequest, described_request};
 use slidegate_tower::ResolvedClient;
 
@@ -26,6 +26,7 @@ pub(super) struct Question {
     /// Whether the headers were written by the caller, not by its client.
     trusted: Option<bool>,
     refundable: Option<bool>,
+    hold: Option<NonZeroU32>,
     charges: Option<AtMost<MAX_CHARGES, ChargeBody>>,
 }
 
@@ -46,13 +47,14 @@ struct QuestionBody {
     cost: Option<NonZeroU32>,
     trusted: Option<bool>,
     refundable: Option<bool>,
+    hold: Option<NonZeroU32>,
     charges: Option<AtMost<MAX_CHARGES, ChargeBody>>,
 }
 
 impl From<QuestionBody> for Question {
     fn from(body: QuestionBody) -> Self {
         let QuestionBody { method, path, headers, client, user, plan, cost, .. } = body;
-        let QuestionBody { trusted, refundable, charges, .. } = body;
+        let QuestionBody { trusted, refundable, hold, charges, .. } = body;
         let mut request =
             DescribedRequest { method, headers, client, user, plan, cost, ..Default::default() };
         let describes_request =
@@ -60,7 +62,7 @@ impl From<QuestionBody> for Question {
         if let Some(path) = path {
             request.path = path;
         }
-        Self { request, describes_request, trusted, refundable, charges }
+        Self { request, describes_request, trusted, refundable, hold, charges }
     }
 }
 
@@ -73,6 +75,13 @@ struct ChargeBody {
     identity: Identity,
     plan: Option<String>,
     cost: Option<NonZeroU32>,
+}
+
+/// The body of `POST /v1/record`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, expecting = "an object")]
+pub(super) struct RecordBody {
+    charges: AtMost<MAX_CHARGES, ChargeBody>,
 }
 
 /// The most bytes of a body: a hundred questions with long headers.
@@ -104,53 +113,94 @@ impl Question {
 
     /// The member that is wrong, and why.
     fn check(&self, policies: &Policies) -> Result<(), (String, String)> {
-        let Some(AtMost(charges)) = &self.charges else { return Ok(()) };
         let wrong = |member: &str, problem: &str| Err((member.to_owned(), problem.to_owned()));
+        if self.hold.is_some() && self.request.cost.is_some() {
+            return wrong("hold", "not together with cost: what is held is the cost until settled");
+        }
+        let Some(AtMost(charges)) = &self.charges else { return Ok(()) };
         if self.describes_request {
             return wrong("charges", "not together with members that describe a request");
         }
-        if charges.is_empty() {
-            return wrong("charges", "expected at least one charge");
+        if self.hold.is_some() && charges.iter().all(|charge| charge.cost.is_some()) {
+            return wrong("hold", "expected a charge without a cost, which is held");
         }
-        for (index, ChargeBody { policy, .. }) in charges.iter().enumerate() {
-            let member = format!("charges[{index}].policy");
-            if !policies.names().any(|name| **name == **policy) {
-                let problem =
-                    format!("there is no policy {:?}", described_request::shortened(policy));
-                return wrong(&member, &problem);
-            }
-            if charges[..index].iter().any(|other| other.policy == *policy) {
-                let problem = "charged twice; a question has one account under each policy";
-                return wrong(&member, problem);
-            }
-        }
-        Ok(())
+        check_charges(charges, policies)
     }
 
-    /// Whether the answer is to have an id, so that what is spent can be refunded.
-    pub(super) fn is_refundable(&self) -> bool {
-        self.refundable == Some(true)
+    /// Whether the answer is to have an id, so that what is spent can be settled.
+    pub(super) fn wants_id(&self) -> bool {
+        self.hold.is_some() || self.refundable == Some(true)
+    }
+
+    /// Whether the cost of a charge is to be settled. Of named charges, it is if the hold was for it, or
+    /// if there was none; of a request, it is if its policy leaves the cost to the caller or to the
+    /// response.
+    pub(super) fn is_open(&self, held: &HeldCharge, policies: &Policies) -> bool {
+        if let Some(AtMost(charges)) = &self.charges {
+            let is_own = |charge: &&ChargeBody| *charge.policy == *held.policy;
+            let own = charges.iter().find(is_own);
+            return self.hold.is_none() || own.is_some_and(|charge| charge.cost.is_none());
+        }
+        let policy = policies.iter().find(|policy| policy.name == held.policy);
+        let is_of_response = held.response.as_ref().is_some_and(|rule| rule.cost.is_some());
+        is_of_response || policy.is_none_or(|policy| policy.cost == Cost::Request)
     }
 
     /// The facts about the request. The caller says who the client is, and whether to trust headers.
     pub(super) fn facts(&self) -> Facts<'_> {
         let client = self.request.client;
         let is_trusted = self.trusted == Some(true);
-        self.request.head().facts(ResolvedClient { peer: client, client, is_trusted })
+        let facts = self.request.head().facts(ResolvedClient { peer: client, client, is_trusted });
+        self.hold.map_or(facts, |units| facts.cost(units))
     }
 
     /// The charges, if the question is about some.
     pub(super) fn charges(&self) -> Option<Vec<NamedCharge<'_>>> {
         let AtMost(charges) = self.charges.as_ref()?;
-        let named = charges.iter().map(|charge| NamedCharge {
-            policy: &charge.policy,
-            identity: charge.identity,
-            plan: charge.plan.as_deref(),
-            cost: charge.cost,
-            quotas: None,
-        });
-        Some(named.collect())
+        Some(charges.iter().map(|charge| charge.named(self.hold)).collect())
     }
+}
+
+impl RecordBody {
+    /// The charges, if they can be under these policies.
+    pub(super) fn charges(&self, policies: &Policies) -> Result<Vec<NamedCharge<'_>>, Problem> {
+        let AtMost(charges) = &self.charges;
+        check_charges(charges, policies)
+            .map_err(|(member, problem)| Problem::invalid_member(&member, problem))?;
+        Ok(charges.iter().map(|charge| charge.named(None)).collect())
+    }
+}
+
+impl ChargeBody {
+    /// The charge, which costs what is held if it names no cost.
+    fn named(&self, hold: Option<NonZeroU32>) -> NamedCharge<'_> {
+        NamedCharge {
+            policy: &self.policy,
+            identity: self.identity,
+            plan: self.plan.as_deref(),
+            cost: self.cost.or(hold),
+            quotas: None,
+        }
+    }
+}
+
+/// The member that is wrong, and why.
+fn check_charges(charges: &[ChargeBody], policies: &Policies) -> Result<(), (String, String)> {
+    if charges.is_empty() {
+        return Err(("charges".to_owned(), "expected at least one charge".to_owned()));
+    }
+    for (index, ChargeBody { policy, .. }) in charges.iter().enumerate() {
+        let wrong = |problem: String| Err((format!("charges[{index}].policy"), problem));
+        if !policies.names().any(|name| **name == **policy) {
+            let policy = described_request::shortened(policy);
+            return wrong(format!("there is no policy {policy:?}"));
+        }
+        if charges[..index].iter().any(|other| other.policy == *policy) {
+            let problem = "charged twice; a question has one account under each policy";
+            return wrong(problem.to_owned());
+        }
+    }
+    Ok(())
 }
 
 /// A list that is not read any further than it may be long.

@@ -28,7 +28,7 @@ pub(crate) use slidegate_proxy::{UpstreamError, UpstreamOutcome};
 
 pub(crate) use self::gate_metrics::breaker_word;
 pub(crate) use self::observer::{Observer, PolicyConflict, ReloadState};
-pub(crate) use self::operations::{Operation, OperationOutcome};
+pub(crate) use self::operations::{Operation, OperationOutcome, SettlementOutcome};
 pub(crate) use self::page::MetricsFormat;
 pub(crate) use self::policy_metrics::PolicyTotals;
 pub(crate) use self::request_metrics::RequestTotals;

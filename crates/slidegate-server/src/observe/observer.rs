@@ -12,14 +12,14 @@ use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::registry::Registry;
-use slidegate::{Clock, Decision, Gate, HeldCharge, Name, Policies, Timestamp};
+use slidegate::{Clock, Decision, Gate, HeldCharge, Hold, Name, Policies, Timestamp};
 use slidegate_proxy::{ConnectionCounts, ConnectionTable};
 use slidegate_tower::SettleOutcome;
 
-use super::audit::{AuditEvent, DecisionEvent, RefundedPolicy, Trail};
+use super::audit::{AuditEvent, DecisionEvent, SettledPolicy, Trail};
 use super::gate_metrics;
 use super::histogram::DurationCounts;
-use super::operations::{Operation, OperationOutcome};
+use super::operations::{Operation, OperationOutcome, SettlementOutcome};
 use super::page::{MetricsFormat, Page};
 use super::peek_detector::PeekDetector;
 use super::policy_metrics::{PolicyMetrics, PolicyTotals};
@@ -52,8 +52,8 @@ struct ObserverState {
     peeks: PeekDetector,
     /// By action and outcome.
     operations: Family<[(&'static str, &'static str); 2], Counter>,
-    /// By outcome.
-    refunds: Family<[(&'static str, &'static str); 1], Counter>,
+    /// By source and outcome.
+    settlements: Family<[(&'static str, &'static str); 2], Counter>,
     reloads: Attempts,
     /// The sections that the last reload could not apply.
     restart_needed: Mutex<Vec<String>>,
@@ -116,12 +116,17 @@ impl Observer {
         let started = clock.wall();
         let reloads = Attempts::default();
         reloads.last_success.set(unix_seconds(started));
-        let (operations, refunds) = (Family::default(), Family::default());
+        let (operations, settlements) = (Family::default(), Family::default());
         for outcome in ["done", "refused", "failed"] {
             for action in ["reset", "grant", "exempt", "ban", "lift"] {
                 drop(operations.get_or_create(&[("action", action), ("outcome", outcome)]));
             }
-            drop(refunds.get_or_create(&[("outcome", outcome)]));
+        }
+        for outcome in SettlementOutcome::ALL {
+            for source in ["api", "resp"] {
+                let labels = [("source", source), ("outcome", outcome.as_str())];
+                drop(settlements.get_or_create(&labels));
+            }
         }
         let own = Arc::new(WorkerMetrics::new(&gate, &*clock));
         let state = ObserverState {
@@ -131,7 +136,7 @@ impl Observer {
             accounts: TopAccounts::default(),
             peeks: PeekDetector::new(&gate.policies()),
             operations,
-            refunds,
+            settlements,
             reloads,
             restart_needed: Mutex::default(),
             snapshots: Attempts::default(),
@@ -163,7 +168,7 @@ impl Observer {
         #[cfg(test)]
         {
             let RequestOutcome { method, path, client, status, decision, .. } = outcome;
-            let allowed = decision.map(Decision::is_allowed);
+            let allowed = decision.map(slidegate::Decision::is_allowed);
             let line = format!("{method} {path} {client:?} {} {allowed:?}", status.as_u16());
             self.0.recorded.lock().push(line);
         }
@@ -284,19 +289,27 @@ impl Observer {
         self.audit(&AuditEvent::Operator(operation));
     }
 
-    /// A program wanted a decision refunded, if there is one of that id.
-    pub(crate) fn refunded(&self, outcome: OperationOutcome, decision: Option<&Decision>) {
+    /// Units were to be settled, of a hold if there is one.
+    pub(crate) fn settled(
+        &self,
+        source: &'static str,
+        outcome: SettlementOutcome,
+        hold: Option<&Hold>,
+        units: u32,
+    ) {
         #[cfg(test)]
         {
-            let policies = decision.map_or(0, |decision| decision.policies().len());
-            self.0.recorded.lock().push(format!("refund {outcome:?} {policies}"));
+            let charges = hold.map_or(0, |hold| hold.charges.len());
+            self.0.recorded.lock().push(format!("settle {source} {outcome:?} {charges} {units}"));
         }
-        self.0.refunds.get_or_create(&[("outcome", outcome.as_str())]).inc();
+        let labels = [("source", source), ("outcome", outcome.as_str())];
+        self.0.settlements.get_or_create(&labels).inc();
         if let Some(audit) = self.0.audit.as_ref().filter(|audit| audit.every_decision)
-            && let Some(decision) = decision
+            && let Some(hold) = hold
         {
-            let policies = RefundedPolicy::all(decision, &self.gate().policies());
-            audit.record(self.0.clock.wall(), &AuditEvent::Refund { outcome, policies });
+            let policies = SettledPolicy::all(hold, &self.gate().policies());
+            let event = AuditEvent::Settlement { source, outcome, units, policies };
+            audit.record(self.0.clock.wall(), &event);
         }
     }
 
@@ -492,10 +505,10 @@ impl Collector for Observer {
             &state.operations,
         )?;
         page.metric(
-            "slidegate_refunds",
-            "Refunds that programs asked for, by outcome: done, refused (no decision of that id) or \
-             failed (the store failed).",
-            &state.refunds,
+            "slidegate_settlements",
+            "Settlements of held units, by source (api, resp) and outcome: done, repeated (settled \
+             before), refused (nothing held by that id) or failed (the store failed).",
+            &state.settlements,
         )?;
         page.family(
             "slidegate_config_reloads",

@@ -52,6 +52,32 @@ pub(crate) enum OperationOutcome {
     Failed,
 }
 
+/// What became of units that were to be settled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum SettlementOutcome {
+    Done,
+    /// They were settled before.
+    Repeated,
+    /// There was nothing to settle by that id.
+    Refused,
+    /// The store failed.
+    Failed,
+}
+
+impl SettlementOutcome {
+    pub(super) const ALL: [Self; 4] = [Self::Done, Self::Repeated, Self::Refused, Self::Failed];
+
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::Done => "done",
+            Self::Repeated => "repeated",
+            Self::Refused => "refused",
+            Self::Failed => "failed",
+        }
+    }
+}
+
 impl OperationOutcome {
     pub(super) fn as_str(self) -> &'static str {
         match self {

@@ -118,7 +118,7 @@ pub(crate) fn needs_restart(old: &ServerConfig, new: &ServerConfig) -> Vec<&'sta
     };
     let sections = [
         ("gateway", gateway(old) == gateway(new)),
-        ("decisions", old.decisions == new.decisions),
+        ("decisions", old.decisions == new.decisions && old.settle_within == new.settle_within),
         ("resp", old.resp == new.resp),
         ("rls", old.rls == new.rls),
         ("admin", old.admin == new.admin),

@@ -15,11 +15,12 @@ use crate::admin::{Operator, RecentLists};
 use crate::api::ReloadChanges;
 use crate::certificates::Certificates;
 use crate::config::{Config, ConfigErrors, DataFile, LimiterConfig, Secret, ServerConfig, Sources};
-use crate::decisions::{Access, DecisionService, Decisions, RefundTable};
+use crate::decisions::{Access, DecisionService, Decisions};
 use crate::endpoint::router::RouterService;
 use crate::endpoint::token::RequiredToken;
 use crate::envoy::{self, EnvoyService};
 use crate::gateway::Gateway;
+use crate::holds::Holds;
 use crate::live_config::LiveConfig;
 use crate::observe::{ListenerKind, Observer, Trail};
 use crate::reload::{self, Cause, Loader, Reloader};
@@ -40,8 +41,7 @@ pub(crate) struct Server {
     pub(crate) rls_tls: Option<Certificates>,
     /// The clock by which all endpoints time requests for the observer.
     pub(crate) clock: Arc<SystemClock>,
-    /// Of all workers.
-    refunds: Arc<RefundTable>,
+    holds: Arc<Holds>,
     audit: Option<WorkerGuard>,
     /// What it was started with.
     pub(crate) config: Arc<ServerConfig>,
@@ -80,8 +80,9 @@ impl Server {
         live.on_settled(move |charge, outcome| settling.response_cost(charge, outcome));
         let heartbeats = Arc::new(Heartbeats::new(observer.started_at()));
         let now = NowService::new(observer.clone(), heartbeats.clone(), clock.clone());
+        let holds = Arc::new(Holds::new(observer.clone(), clock.clone(), config.settle_within));
         let exchange = shared.zip(queue).map(|(shared, queue)| {
-            Arc::new(Exchange::new(shared, queue, observer.clone(), heartbeats))
+            Arc::new(Exchange::new(shared, queue, observer.clone(), heartbeats, holds.clone()))
         });
         let gateway = config.gateway.as_ref();
         let tls =
@@ -96,7 +97,6 @@ impl Server {
         };
         let overrides = OverrideService::open(live.gate().clone(), persistence);
         let overrides = Arc::new(overrides.context("store.snapshot.file")?);
-        let refunds = Arc::default();
         let config = Arc::new(config);
         let reloader = Arc::new(Reloader {
             live: live.clone(),
@@ -118,7 +118,7 @@ impl Server {
             tls,
             rls_tls,
             clock,
-            refunds,
+            holds,
             audit,
             config,
             enforced,
@@ -145,8 +145,8 @@ impl Server {
             Some(token) => Access::Token(self.required(token, ListenerKind::Decisions)),
             None => Access::Program(ports().collect()),
         };
-        let refunds = self.refunds.clone();
-        DecisionService { decisions: Decisions { live, observer, clock, refunds }, access }
+        let holds = self.holds.clone();
+        DecisionService { decisions: Decisions { live, observer, clock, holds }, access }
     }
 
     /// What answers Redis clients, if there is an endpoint for them.

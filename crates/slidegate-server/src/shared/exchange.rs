@@ -1,4 +1,4 @@
-//! The task that exchanges overrides, bans and heartbeats with the other gateways on one Redis.
+//! The task that exchanges overrides, bans, heartbeats and a key with the other gateways on one Redis.
 //!
 //! Four times a second it makes one call that reads what is new and, when it is due, writes this
 //! gateway's heartbeat. No decision waits for it. While Redis is unreachable, the overrides last read
@@ -17,6 +17,7 @@ use tokio::sync::Mutex;
 use super::bans::{BanQueue, SharedBans};
 use super::heartbeats::Heartbeats;
 use super::overrides::{OverrideRecord, OverrideState};
+use crate::holds::Holds;
 use crate::observe::Observer;
 
 /// Exchanges with the other gateways on one Redis.
@@ -25,6 +26,8 @@ pub(crate) struct Exchange {
     redis: SharedState,
     observer: Observer,
     heartbeats: Arc<Heartbeats>,
+    /// Which gets the key that the gateways have in common.
+    holds: Arc<Holds>,
     /// The overrides that it brings up to date. Locked before the state of the exchange.
     pub(super) overrides: Arc<Mutex<OverrideState>>,
     /// Held during a call, so that none overtakes another.
@@ -62,6 +65,7 @@ impl Exchange {
         queue: Arc<BanQueue>,
         observer: Observer,
         heartbeats: Arc<Heartbeats>,
+        holds: Arc<Holds>,
     ) -> Self {
         let overrides = Arc::new(Mutex::new(OverrideState::new(observer.gate().now())));
         let state = Mutex::new(ExchangeState {
@@ -70,7 +74,7 @@ impl Exchange {
             presence: Presence::Unknown,
             is_outage: false,
         });
-        Self { redis, observer, heartbeats, overrides, state }
+        Self { redis, observer, heartbeats, holds, overrides, state }
     }
 
     /// Exchanges for the life of the process.
@@ -183,6 +187,9 @@ impl Exchange {
         let heartbeat = heartbeat.as_ref().map(|(text, lasting)| (&**text, *lasting));
         let changes = self.redis.exchange(&state.cursor, heartbeat).await?;
         state.cursor = changes.cursor;
+        if let Some(secret) = &changes.secret {
+            self.holds.share(secret);
+        }
         if let Some(members) = changes.members {
             self.heartbeats.replace_others(&members, changes.now_ms, gate.now());
             state.presence = Presence::Written { next_at: asked_at + self.heartbeats.pause() };
@@ -247,7 +254,9 @@ fn is_reply(result: &Result<(), SharedStateError>) -> bool {
 #[cfg(test)]
 mod tests {
     use slidegate::policy::{Action, ActiveBan};
-    use slidegate::{Ban, Clock, Gate, ManualClock, MemoryStore, Policies, Policy, Quota};
+    use slidegate::{
+        Ban, Clock, Gate, Identity, ManualClock, MemoryStore, NamedCharge, Policies, Policy, Quota,
+    };
     use slidegate_redis::RedisStore;
     use slidegate_testbed::{CommandCounts, ManualTime, RedisServer};
 
@@ -280,7 +289,9 @@ mod tests {
             let shared = redis.build().unwrap().shared_state();
             let heartbeats = Arc::new(Heartbeats::new(Timestamp::from_millis(7_000_000)));
             let queue = Arc::<BanQueue>::default();
-            let exchange = Exchange::new(shared, queue.clone(), observer, heartbeats);
+            let time = Arc::new(clock.clone());
+            let holds = Arc::new(Holds::new(observer.clone(), time, Duration::from_secs(60)));
+            let exchange = Exchange::new(shared, queue.clone(), observer, heartbeats, holds);
             Self { exchange: Arc::new(exchange), gate, queue, clock }
         }
 
@@ -402,6 +413,39 @@ mod tests {
         assert_eq!(two.bans(), 1);
         assert!(one.exchange.observer.redis_replies());
         assert_eq!(one.overrides().list(None).await.overrides.len(), 1, "it holds here");
+    }
+
+    #[tokio::test]
+    async fn an_id_of_one_gateway_is_settled_by_another_also_after_redis_has_lost_the_key() {
+        let redis = RedisServer::start();
+        let (one, two) = (Gateway::on(&redis), Gateway::on(&redis));
+        let hold = async |gateway: &Gateway, user: &str| {
+            let identity = Identity::user(user);
+            let charge =
+                NamedCharge { policy: "api", identity, plan: None, cost: None, quotas: None };
+            let decision = gateway.gate.decide_named(&[charge]).await.unwrap();
+            gateway.exchange.holds.id_of(&decision.hold(), |_| true).unwrap()
+        };
+        let settle = async |gateway: &Gateway, id: &str| {
+            gateway.exchange.holds.settle("api", id, 0).await.map_err(|error| error.to_string())
+        };
+        let before = hold(&one, "ann").await;
+        one.refresh().await;
+        let shared = hold(&one, "bob").await;
+        assert!(settle(&two, &shared).await.is_err(), "it has not read the key yet");
+        two.refresh().await;
+        settle(&two, &shared).await.unwrap();
+        assert!(settle(&two, &before).await.is_err(), "sealed before Redis had answered");
+        settle(&one, &before).await.unwrap();
+
+        redis.command(&["FLUSHALL"]).expect_ok();
+        let newcomer = Gateway::on(&redis);
+        newcomer.refresh().await;
+        let shared = hold(&one, "eve").await;
+        one.clock.advance(Duration::from_secs(2));
+        one.refresh().await;
+        settle(&one, &shared).await.unwrap();
+        settle(&newcomer, &hold(&one, "joe").await).await.unwrap();
     }
 
     #[tokio::test]

@@ -19,6 +19,14 @@ const BAD: &[(&str, &str)] = &[
     ("gateway = 1", "test.toml:1: gateway = 1: expected a table"),
     ("policy = 'x'", "test.toml:1: policy = (a string): expected a table"),
     (
+        "[decisions]\nsettle_within = '61min'",
+        "test.toml:2: decisions.settle_within = \"61min\": expected at most 1h",
+    ),
+    (
+        "[decisions]\nsettle_within = '500ms'",
+        "test.toml:2: decisions.settle_within = \"500ms\": expected at least 1s",
+    ),
+    (
         "[resp]\nlisten = '8083'",
         "test.toml:2: resp.listen = \"8083\": expected an address and a port",
     ),

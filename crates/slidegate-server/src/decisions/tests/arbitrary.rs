@@ -29,6 +29,7 @@ fn nearly() -> impl Strategy<Value = Value> {
             "user",
             "plan",
             "cost",
+            "hold",
             "trusted",
             "charges",
             "policy",

@@ -288,6 +288,10 @@ async fn a_token_is_asked_for_in_a_header_that_is_not_the_clients() {
         ("/v1/decide", &original, &[bearer], 405),
         ("/v1/decide", &original, &[own], 405),
         ("/v1/refund", &original, &[], 401),
+        ("/v1/settle", &original, &[], 401),
+        ("/v1/settle", &original, &[bearer], 405),
+        ("/v1/record", &original, &[], 401),
+        ("/v1/record", &original, &[bearer], 405),
         ("/v1/refund", &original, &[bearer], 405),
         ("/v1/refund", &original, &[own], 405),
     ] {

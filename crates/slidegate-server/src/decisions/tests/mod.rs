@@ -7,11 +7,12 @@ mod decide;
 mod mistakes;
 mod openapi;
 mod page;
-mod refunds;
+mod settle;
 mod several;
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, StatusCode};
@@ -29,6 +30,7 @@ use super::{Access, DecisionService, Decisions};
 use crate::config::{LimiterConfig, Secret};
 use crate::config::{LogConfig, LogFormat};
 use crate::endpoint::token::RequiredToken;
+use crate::holds::Holds;
 use crate::live_config::LiveConfig;
 use crate::observe::{ListenerKind, Observer};
 use crate::store::AnyStore;
@@ -37,6 +39,8 @@ use crate::store::AnyStore;
 struct DecisionsApi {
     service: DecisionService,
     observer: Observer,
+    /// By which ids expire.
+    time: ManualClock,
 }
 
 /// A response.
@@ -100,8 +104,10 @@ impl DecisionsApi {
     ) -> Self {
         let (live, clock) = (LiveConfig::of(limiter, store), Arc::new(SystemClock::new()));
         let observer = Observer::new(live.gate().clone(), &LOG, None, clock.clone());
-        let refunds = Arc::default();
-        let decisions = Decisions { live, observer: observer.clone(), clock, refunds };
+        let time = ManualClock::new(Timestamp::from_millis(1_700_000_000_000));
+        let within = Duration::from_secs(60);
+        let holds = Arc::new(Holds::new(observer.clone(), Arc::new(time.clone()), within));
+        let decisions = Decisions { live, observer: observer.clone(), clock, holds };
         let failures = Arc::default();
         let access = match token {
             Some(token) => {
@@ -109,7 +115,7 @@ impl DecisionsApi {
             }
             None => Access::Program(Arc::from([8081])),
         };
-        Self { service: DecisionService { decisions, access }, observer }
+        Self { service: DecisionService { decisions, access }, observer, time }
     }
 
     async fn send(&self, peer: &str, request: Request<Full<Bytes>>) -> Got {

@@ -14,6 +14,7 @@ use crate::decisions::OPENAPI;
 static DESCRIPTION: LazyLock<Value> = LazyLock::new(|| serde_json::from_str(OPENAPI).unwrap());
 static ASK: LazyLock<Validator> = LazyLock::new(|| validator("Ask"));
 static ANSWER: LazyLock<Validator> = LazyLock::new(|| validator("Answer"));
+static SETTLED: LazyLock<Validator> = LazyLock::new(|| validator("Settled"));
 static PROBLEM: LazyLock<Validator> = LazyLock::new(|| validator("Problem"));
 
 fn validator(schema: &str) -> Validator {
@@ -31,6 +32,7 @@ pub(super) fn is_question(json: &Value) -> bool {
 pub(super) fn check(got: &Got) {
     let validator = match (got.status.as_u16(), got.header("content-type")) {
         (200, Some("application/json")) if got.body.starts_with(b"{\n") => return,
+        (200, Some("application/json")) if got.body.starts_with(b"{\"settled\"") => &SETTLED,
         (200 | 400, Some("application/json")) => &ANSWER,
         (400..=404 | 405..=428 | 430.., Some("application/problem+json"))
             if got.header("cache-control").is_none() =>
@@ -57,7 +59,7 @@ async fn openapi_is_served_as_it_is_written() {
 async fn every_path_and_method_of_openapi_exists() {
     let api = api();
     let paths = DESCRIPTION["paths"].as_object().unwrap();
-    assert_eq!(paths.len(), 7);
+    assert_eq!(paths.len(), 9);
     for (path, methods) in paths {
         for method in methods.as_object().unwrap().keys() {
             let target = path.replace("{path}", "some/where");
@@ -86,6 +88,8 @@ fn openapi_describes_the_questions() {
             "charges": [{"policy": "api", "identity": {"kind": "user", "value": "42"}}],
             "refundable": true
         }),
+        json!({"path": "/x", "hold": 2000, "cost": null}),
+        json!({"charges": [{"policy": "api", "identity": "user:42"}], "hold": 4294967295_u32}),
     ] {
         assert!(ASK.is_valid(&question), "{question}");
     }
@@ -95,6 +99,8 @@ fn openapi_describes_the_questions() {
         json!({"path": "login"}),
         json!({"cost": 0}),
         json!({"refundable": 1}),
+        json!({"hold": 0}),
+        json!({"hold": 2, "cost": 1}),
         json!({"charges": []}),
         json!({"charges": [{"policy": "api"}]}),
         json!({"path": "/", "charges": [{"policy": "api", "identity": "user:42"}]}),

@@ -5,11 +5,13 @@ use std::net::IpAddr;
 use std::num::NonZeroU32;
 
 use serde::Serialize;
-use slidegate::{Decision, Policies, PolicyStanding, Standing, Timestamp};
+use slidegate::{Hold, Policies, PolicyStanding, Standing, Timestamp};
 
 use crate::calendar::{Rfc3339, ceil_ms};
 use crate::observe::request_log::shortened;
-use crate::observe::{BlockReason, Operation, OperationOutcome, RequestOutcome, VerdictLabel};
+use crate::observe::{
+    BlockReason, Operation, OperationOutcome, RequestOutcome, SettlementOutcome, VerdictLabel,
+};
 use crate::visible::visible;
 
 /// What happened. Fields that a line has no use for are left out.
@@ -33,10 +35,12 @@ pub(in crate::observe) enum AuditEvent<'a> {
     },
     /// An operator did something, or tried to.
     Operator(&'a Operation),
-    /// A program had a decision refunded, or tried to.
-    Refund {
-        outcome: OperationOutcome,
-        policies: Vec<RefundedPolicy<'a>>,
+    /// Units that were held have turned out to cost this many, each policy's.
+    Settlement {
+        source: &'static str,
+        outcome: SettlementOutcome,
+        units: u32,
+        policies: Vec<SettledPolicy<'a>>,
     },
     /// The server is about to end.
     Stop {},
@@ -79,24 +83,22 @@ struct AuditedQuota {
     retry_after_ms: u64,
 }
 
-/// What was refunded under one policy.
+/// What was held under one policy.
 #[derive(Debug, Serialize)]
-pub(in crate::observe) struct RefundedPolicy<'a> {
+pub(in crate::observe) struct SettledPolicy<'a> {
     policy: &'a str,
     identity: Cow<'a, str>,
-    cost: NonZeroU32,
+    held: NonZeroU32,
 }
 
-impl<'a> RefundedPolicy<'a> {
-    pub(in crate::observe) fn all(decision: &'a Decision, policies: &Policies) -> Vec<Self> {
-        // A shadow policy that had no room took nothing.
-        let spent = decision.policies().iter().filter(|own| !own.is_violated());
-        let refunded = spent.map(|own| Self {
-            policy: &own.policy,
-            identity: policies.shown(&own.identity),
-            cost: own.cost,
+impl<'a> SettledPolicy<'a> {
+    pub(in crate::observe) fn all(hold: &'a Hold, policies: &Policies) -> Vec<Self> {
+        let settled = hold.charges.iter().map(|charge| Self {
+            policy: &charge.policy,
+            identity: policies.shown(&charge.identity),
+            held: charge.units,
         });
-        refunded.collect()
+        settled.collect()
     }
 }
 

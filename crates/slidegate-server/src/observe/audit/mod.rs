@@ -19,7 +19,7 @@ use slidegate::Timestamp;
 use tracing_appender::non_blocking::{ErrorCounter, NonBlocking, WorkerGuard};
 
 use self::file::AuditFile;
-pub(super) use self::line::{AuditEvent, DecisionEvent, RefundedPolicy};
+pub(super) use self::line::{AuditEvent, DecisionEvent, SettledPolicy};
 pub(crate) use self::tail::{TrailLines, read_tail};
 use crate::config::AuditConfig;
 use crate::{disk, logs};
