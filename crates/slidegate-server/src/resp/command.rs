@@ -25,6 +25,9 @@ pub(super) enum RespCommand {
     Throttle,
     Spend,
     Peek,
+    Hold,
+    Settle,
+    Record,
     Reset,
     Ping,
     Echo,
@@ -57,11 +60,14 @@ const fn usage(
 }
 
 /// All commands, the most frequent first.
-pub(super) const COMMANDS: [CommandUsage; 15] = [
+pub(super) const COMMANDS: [CommandUsage; 18] = [
     usage(RespCommand::ClThrottle, "CL.THROTTLE", "key max_burst count period [quantity]", 5..=6),
     usage(RespCommand::Throttle, "THROTTLE", "key max_burst count period [quantity]", 5..=6),
     usage(RespCommand::Spend, "SLIDEGATE.SPEND", "policy identity [COST n] [PLAN p]", 3..=7),
     usage(RespCommand::Peek, "SLIDEGATE.PEEK", "policy identity [COST n] [PLAN p]", 3..=7),
+    usage(RespCommand::Hold, "SLIDEGATE.HOLD", "policy identity UNITS n [PLAN p]", 5..=7),
+    usage(RespCommand::Settle, "SLIDEGATE.SETTLE", "id units", 3..=3),
+    usage(RespCommand::Record, "SLIDEGATE.RECORD", "policy identity units [PLAN p]", 4..=6),
     usage(RespCommand::Reset, "SLIDEGATE.RESET", "policy identity", 3..=3),
     usage(RespCommand::Ping, "PING", "[message]", 1..=2),
     usage(RespCommand::Echo, "ECHO", "message", 2..=2),

@@ -28,6 +28,7 @@ use self::throttle::{Call, ThrottleStyle};
 use crate::admin::{self, Operator};
 use crate::calendar::ceil_ms;
 use crate::endpoint::token::{RequiredToken, TokenError};
+use crate::holds::{Holds, SettleError};
 use crate::identity_text::from_argument;
 use crate::live_config::LiveConfig;
 use crate::observe::{ListenerKind, RequestOutcome, UpstreamOutcome};
@@ -44,6 +45,7 @@ pub(crate) struct Resp {
     pub(crate) live: Arc<LiveConfig>,
     pub(crate) operator: Operator,
     pub(crate) clock: Arc<SystemClock>,
+    pub(crate) holds: Arc<Holds>,
     pub(crate) token: Option<RequiredToken>,
 }
 
@@ -55,6 +57,14 @@ struct Session<'r> {
     /// The client has quit, or sent what is no command.
     has_ended: bool,
     replies: Replies,
+}
+
+/// What to do with charges.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum SpendMode {
+    Spend,
+    Peek,
+    Record,
 }
 
 /// Why a command has no reply but an error, which begins with a code.
@@ -156,8 +166,11 @@ impl Session<'_> {
             RespCommand::Throttle => {
                 self.throttle(ThrottleStyle::Throttlecrab, name, arguments).await?;
             }
-            RespCommand::Spend => self.spend(name, arguments, true).await?,
-            RespCommand::Peek => self.spend(name, arguments, false).await?,
+            RespCommand::Spend => self.spend(name, arguments, SpendMode::Spend).await?,
+            RespCommand::Peek => self.spend(name, arguments, SpendMode::Peek).await?,
+            RespCommand::Hold => self.hold(name, arguments).await?,
+            RespCommand::Settle => self.settle(arguments).await?,
+            RespCommand::Record => self.record(name, arguments).await?,
             RespCommand::Reset => self.reset(arguments).await?,
             RespCommand::Ping => match arguments {
                 [message] => self.replies.bulk(message),
@@ -200,7 +213,8 @@ impl Session<'_> {
     ) -> Result<(), CommandError> {
         let call = Call::read(style, arguments).map_err(error)?;
         let (charges, spends) = (call.charges(), call.cost.is_some());
-        let decision = match self.decide(name, &charges, spends).await {
+        let mode = if spends { SpendMode::Spend } else { SpendMode::Peek };
+        let decision = match self.decide(name, &charges, mode).await {
             // All policies are switched off.
             Err(AccountError::UnknownPolicy(_)) => Decision::default(),
             decision => decision.map_err(error)?,
@@ -236,37 +250,54 @@ impl Session<'_> {
         &mut self,
         name: &'static str,
         arguments: &[&[u8]],
-        spends: bool,
+        mode: SpendMode,
     ) -> Result<(), CommandError> {
-        let (policy, identity) = self.account(arguments)?;
-        let (mut cost, mut plan) = (None, None);
-        for option in arguments[2..].chunks(2) {
-            match option {
-                [key, value] if key.eq_ignore_ascii_case(b"COST") => {
-                    let units = text(value)?.parse::<NonZeroU32>();
-                    let expected = "ERR COST: expected a whole number from 1 to 4294967295";
-                    cost = Some(units.map_err(|_| expected.to_owned())?);
-                }
-                [key, value] if key.eq_ignore_ascii_case(b"PLAN") => plan = Some(text(value)?),
-                _ => return Err("ERR expected COST n or PLAN p after the identity".to_owned()),
-            }
+        let (cost, plan) = options(&arguments[2..], "COST")?;
+        let charge = self.charge(arguments, plan, cost)?;
+        let decision = self.decide(name, &[charge], mode).await.map_err(error)?;
+        self.replies.integers(standing_of(&decision));
+        Ok(())
+    }
+
+    /// `SLIDEGATE.HOLD`
+    async fn hold(&mut self, name: &'static str, arguments: &[&[u8]]) -> Result<(), CommandError> {
+        let (units, plan) = options(&arguments[2..], "UNITS")?;
+        let units = units.ok_or_else(|| "ERR expected UNITS n after the identity".to_owned())?;
+        let charge = self.charge(arguments, plan, Some(units))?;
+        let decision = self.decide(name, &[charge], SpendMode::Spend).await.map_err(error)?;
+        let id = self.resp.holds.id_of(&decision.hold(), |_| true);
+        self.replies.hold(standing_of(&decision), id.as_deref());
+        Ok(())
+    }
+
+    /// `SLIDEGATE.SETTLE`
+    async fn settle(&mut self, arguments: &[&[u8]]) -> Result<(), CommandError> {
+        let units = text(arguments[1])?.parse::<u32>();
+        let expected = "ERR units: expected a whole number from 0 to 4294967295";
+        let units = units.map_err(|_| expected.to_owned())?;
+        match self.resp.holds.settle("resp", text(arguments[0])?, units).await {
+            Ok(()) => self.replies.integer(1),
+            Err(SettleError::Repeated) => self.replies.integer(0),
+            Err(problem) => return Err(error(problem)),
         }
-        let charge = NamedCharge { policy, identity, plan, cost, quotas: None };
-        let decision = self.decide(name, &[charge], spends).await.map_err(error)?;
-        let ms = |time| i64::try_from(ceil_ms(time)).unwrap_or(i64::MAX);
-        let is_allowed = decision.is_allowed();
-        let (limit, left, reset) = match decision.tightest() {
-            Some((_, standing)) => (
-                standing.quota().units().get().into(),
-                standing.remaining().into(),
-                ms(standing.reset_after().min(standing.quota().longest_reset())),
-            ),
-            // Exempt, or blocked.
-            None if is_allowed => (-1, -1, 0),
-            None => (0, 0, -1),
+        Ok(())
+    }
+
+    /// `SLIDEGATE.RECORD`
+    async fn record(
+        &mut self,
+        name: &'static str,
+        arguments: &[&[u8]],
+    ) -> Result<(), CommandError> {
+        let units = at_least_one("units", arguments[2])?;
+        let plan = match arguments[3..] {
+            [] => None,
+            [key, plan] if key.eq_ignore_ascii_case(b"PLAN") => Some(text(plan)?),
+            _ => return Err("ERR expected PLAN p after the units".to_owned()),
         };
-        let retry = if is_allowed { 0 } else { decision.retry_after().map_or(-1, ms) };
-        self.replies.integers([is_allowed.into(), limit, left, retry, reset]);
+        let charge = self.charge(arguments, plan, Some(units))?;
+        let decision = self.decide(name, &[charge], SpendMode::Record).await.map_err(error)?;
+        self.replies.integers(standing_of(&decision));
         Ok(())
     }
 
@@ -279,6 +310,17 @@ impl Session<'_> {
         let reset = reset.map_err(|problem| error(problem.detail))?;
         self.replies.integer(reset.nothing_spent.is_empty().into());
         Ok(())
+    }
+
+    /// A charge to the account that a command names.
+    fn charge<'a>(
+        &self,
+        arguments: &[&'a [u8]],
+        plan: Option<&'a str>,
+        cost: Option<NonZeroU32>,
+    ) -> Result<NamedCharge<'a>, CommandError> {
+        let (policy, identity) = self.account(arguments)?;
+        Ok(NamedCharge { policy, identity, plan, cost, quotas: None })
     }
 
     /// The policy and the identity that a command names.
@@ -298,14 +340,15 @@ impl Session<'_> {
         &self,
         name: &'static str,
         charges: &[NamedCharge<'_>],
-        spends: bool,
+        mode: SpendMode,
     ) -> Result<Decision, AccountError> {
         let gate = self.resp.live.gate();
-        if !spends {
-            return gate.peek_named(charges).await;
-        }
         let began = self.resp.clock.now();
-        let outcome = gate.decide_named(charges).await;
+        let outcome = match mode {
+            SpendMode::Spend => gate.decide_named(charges).await,
+            SpendMode::Record => gate.record_named(charges).await,
+            SpendMode::Peek => return gate.peek_named(charges).await,
+        };
         let status = match outcome.as_ref().map(Decision::verdict) {
             Ok(Verdict::Allow) => StatusCode::OK,
             Ok(Verdict::Block(Block::Listed | Block::UnknownKey | Block::CostAboveUnits)) => {
@@ -437,6 +480,48 @@ fn clear(buffer: &mut BytesMut) {
         *buffer = BytesMut::new();
     }
     buffer.clear();
+}
+
+/// The options after an identity: units under this key, and a plan.
+fn options<'a>(
+    options: &[&'a [u8]],
+    units_key: &str,
+) -> Result<(Option<NonZeroU32>, Option<&'a str>), CommandError> {
+    let (mut units, mut plan) = (None, None);
+    for option in options.chunks(2) {
+        match option {
+            [key, value] if key.eq_ignore_ascii_case(units_key.as_bytes()) => {
+                units = Some(at_least_one(units_key, value)?);
+            }
+            [key, value] if key.eq_ignore_ascii_case(b"PLAN") => plan = Some(text(value)?),
+            _ => return Err(format!("ERR expected {units_key} n or PLAN p after the identity")),
+        }
+    }
+    Ok((units, plan))
+}
+
+fn at_least_one(name: &str, value: &[u8]) -> Result<NonZeroU32, CommandError> {
+    let units = text(value)?.parse();
+    units.map_err(|_| format!("ERR {name}: expected a whole number from 1 to 4294967295"))
+}
+
+/// Whether it is allowed, the units of the tightest quota, what is left of them, and in how many
+/// milliseconds a retry can succeed and the first spent unit is free.
+fn standing_of(decision: &Decision) -> [i64; 5] {
+    let ms = |time| i64::try_from(ceil_ms(time)).unwrap_or(i64::MAX);
+    let is_allowed = decision.is_allowed();
+    let (limit, left, reset) = match decision.tightest() {
+        Some((_, standing)) => (
+            standing.quota().units().get().into(),
+            standing.remaining().into(),
+            ms(standing.reset_after().min(standing.quota().longest_reset())),
+        ),
+        // Exempt, or blocked.
+        None if is_allowed => (-1, -1, 0),
+        None => (0, 0, -1),
+    };
+    let retry = if is_allowed { 0 } else { decision.retry_after().map_or(-1, ms) };
+    [is_allowed.into(), limit, left, retry, reset]
 }
 
 /// Whole seconds, rounded up, as a reply has them.

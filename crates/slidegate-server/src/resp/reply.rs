@@ -37,10 +37,25 @@ impl Replies {
         self.frame(&BorrowedFrame::Integer(number));
     }
 
-    /// The reply to nearly every command: by hand, because the codec takes a logarithm of each number
-    /// to know its length.
+    /// The reply to nearly every command.
     pub(super) fn integers(&mut self, numbers: [i64; 5]) {
         self.bytes.extend_from_slice(b"*5\r\n");
+        self.append(numbers);
+    }
+
+    /// The reply to a command that holds: the same, and an id if something is held.
+    pub(super) fn hold(&mut self, numbers: [i64; 5], id: Option<&str>) {
+        self.bytes.extend_from_slice(b"*6\r\n");
+        self.append(numbers);
+        match id {
+            Some(id) => self.bulk(id.as_bytes()),
+            None if self.is_resp3 => self.bytes.extend_from_slice(b"_\r\n"),
+            None => self.bytes.extend_from_slice(b"$-1\r\n"),
+        }
+    }
+
+    /// By hand, because the codec takes a logarithm of each number to know its length.
+    fn append(&mut self, numbers: [i64; 5]) {
         for number in numbers {
             self.bytes.put_u8(b':');
             self.bytes.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());

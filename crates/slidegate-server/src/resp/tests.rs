@@ -24,6 +24,7 @@ use crate::admin::{Operator, RecentLists};
 use crate::config::throttle::policies;
 use crate::config::{LimiterConfig, LogConfig, LogFormat, Secret};
 use crate::endpoint::token::RequiredToken;
+use crate::holds::Holds;
 use crate::live_config::LiveConfig;
 use crate::observe::{ListenerKind, Observer};
 use crate::shared::{OverrideService, Persistence};
@@ -59,12 +60,14 @@ impl Endpoint {
         let (gate, clock) = (live.gate().clone(), Arc::new(SystemClock::new()));
         let observer = Observer::new(gate.clone(), &LOG, None, clock.clone());
         let overrides = Arc::new(OverrideService::open(gate, Persistence::Process).unwrap());
+        let within = Duration::from_secs(60);
+        let holds = Arc::new(Holds::new(observer.clone(), clock.clone(), within));
         let failures = observer.token_failures();
         let token = token
             .map(|token| RequiredToken::new(&Secret::new(token), ListenerKind::Resp, failures));
         let operator =
             Operator { live: live.clone(), overrides, observer, recent: RecentLists::default() };
-        let resp = Resp { live, operator, clock, token };
+        let resp = Resp { live, operator, clock, holds, token };
 
         let settings = Settings::new(timeouts, &Bounds::default());
         let connections = settings.connections().clone();
@@ -302,6 +305,61 @@ fn both_commands_answer_with_their_own_five_integers() {
     }
 }
 
+/// The id at the end of a reply that holds.
+fn held(client: &mut Client, command: &str, numbers: [i64; 5]) -> String {
+    client.ask(command, &five(numbers).replacen("*5", "*6", 1));
+    let length = client.until_line();
+    assert!(length.starts_with(b"$"), "{length:?}");
+    String::from_utf8(client.until_line()).unwrap().trim_end().to_owned()
+}
+
+#[test]
+fn held_units_are_settled_once() {
+    let endpoint = Endpoint::open();
+    let mut client = endpoint.connect();
+    for (units, left) in [(1, 4), (0, 5), (3, 2), (4, 1), (u32::MAX, 0)] {
+        let hold = "SLIDEGATE.HOLD jobs user:1 UNITS 3";
+        let id = held(&mut client, hold, [1, 5, 2, 0, 60_000]);
+        client.ask(&format!("SLIDEGATE.SETTLE {id} {units}"), ":1\r\n");
+        client.ask(&format!("slidegate.settle {id} 0"), ":0\r\n");
+        let (reset, retry) =
+            (if left == 5 { 0 } else { 60_000 }, if left == 0 { 60_000 } else { 0 });
+        let allowed = i64::from(left > 0);
+        client.ask("SLIDEGATE.PEEK jobs user:1", &five([allowed, 5, left, retry, reset]));
+        client.ask("SLIDEGATE.RESET jobs user:1", if left == 5 { ":0\r\n" } else { ":1\r\n" });
+    }
+    let nothing = five([0, 0, 0, -1, -1]).replacen("*5", "*6", 1);
+    client.ask("SLIDEGATE.HOLD jobs user:1 units 6 plan any", &format!("{nothing}$-1\r\n"));
+    client.send(&encoded("HELLO 3"));
+    while client.until_line() != b"modules\r\n" {}
+    client.expect("*0\r\n");
+    client.ask("SLIDEGATE.HOLD jobs user:1 UNITS 6", &format!("{nothing}_\r\n"));
+    let units = "expected a whole number from";
+    for (command, error) in [
+        ("SLIDEGATE.HOLD jobs user:1 COST 5", "expected UNITS n or PLAN p after the identity"),
+        ("SLIDEGATE.HOLD jobs user:1 PLAN any", "expected UNITS n after the identity"),
+        ("SLIDEGATE.HOLD jobs user:1 UNITS 0", &format!("UNITS: {units} 1 to 4294967295")),
+        ("SLIDEGATE.SETTLE x 4294967296", &format!("units: {units} 0 to 4294967295")),
+        ("SLIDEGATE.RECORD jobs user:1 0", &format!("units: {units} 1 to 4294967295")),
+        ("SLIDEGATE.RECORD jobs user:1 1 COST 2", "expected PLAN p after the units"),
+    ] {
+        client.ask(command, &format!("-ERR {error}\r\n"));
+    }
+    client.send(&encoded("SLIDEGATE.SETTLE x 1"));
+    let error = String::from_utf8(client.until_line()).unwrap();
+    assert!(error.starts_with("-ERR there is nothing to settle by this id"), "{error}");
+}
+
+#[test]
+fn units_are_recorded_whether_they_fit_or_not() {
+    let endpoint = Endpoint::open();
+    let mut client = endpoint.connect();
+    client.ask("SLIDEGATE.RECORD jobs user:1 4", &five([1, 5, 1, 0, 60_000]));
+    client.ask("SLIDEGATE.RECORD jobs user:1 2 PLAN any", &five([0, 5, 0, 60_000, 60_000]));
+    client.ask("SLIDEGATE.RECORD jobs user:2 4000000", &five([0, 5, 0, 60_000, 60_000]));
+    client.ask("SLIDEGATE.SPEND jobs user:2", &five([0, 5, 0, 60_000, 60_000]));
+}
+
 #[test]
 fn named_policies_are_spent_peeked_and_reset() {
     let endpoint = Endpoint::open();
@@ -354,8 +412,8 @@ fn clients_can_send_hello_and_unknown_commands_get_a_list_of_known_ones() {
     client.ask("COMMAND DOCS", "%0\r\n");
     client.ask("RESET", "+RESET\r\n");
     client.ask("COMMAND DOCS", "*0\r\n");
-    client.ask("COMMAND COUNT", ":15\r\n");
-    client.ask("COMMAND", "*15\r\n*6\r\n$11\r\nCL.THROTTLE\r\n:-5\r\n*0\r\n:1\r\n:1\r\n:1\r\n");
+    client.ask("COMMAND COUNT", ":18\r\n");
+    client.ask("COMMAND", "*18\r\n*6\r\n$11\r\nCL.THROTTLE\r\n:-5\r\n*0\r\n:1\r\n:1\r\n:1\r\n");
     let mut client = endpoint.connect();
     for (command, reply) in [
         ("HELLO 4", "-NOPROTO unsupported protocol version\r\n"),
@@ -368,7 +426,7 @@ fn clients_can_send_hello_and_unknown_commands_get_a_list_of_known_ones() {
         ("SELECT 1", "-ERR DB index is out of range\r\n"),
         (
             "GET x",
-            "-ERR unknown command 'GET': there is CL.THROTTLE, THROTTLE, SLIDEGATE.SPEND, SLIDEGATE.PEEK, SLIDEGATE.RESET, PING, ECHO, AUTH, HELLO, CLIENT, SELECT, COMMAND, INFO, RESET, QUIT\r\n",
+            "-ERR unknown command 'GET': there is CL.THROTTLE, THROTTLE, SLIDEGATE.SPEND, SLIDEGATE.PEEK, SLIDEGATE.HOLD, SLIDEGATE.SETTLE, SLIDEGATE.RECORD, SLIDEGATE.RESET, PING, ECHO, AUTH, HELLO, CLIENT, SELECT, COMMAND, INFO, RESET, QUIT\r\n",
         ),
         (
             "THROTTLE x",

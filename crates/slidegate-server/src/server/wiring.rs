@@ -156,6 +156,7 @@ impl Server {
             live: self.live.clone(),
             operator: Operator { observer: self.observer.for_worker(), ..self.operator() },
             clock: self.clock.clone(),
+            holds: self.holds.clone(),
             token: config
                 .endpoint
                 .token

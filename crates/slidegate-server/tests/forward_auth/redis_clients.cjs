@@ -32,6 +32,14 @@ async function check(RESP) {
   assert.deepEqual((await ask("SLIDEGATE.SPEND", "jobs", user, "COST", 2)).slice(0, 4), [1, 5, 3, 0]);
   assert.equal(await ask("SLIDEGATE.RESET", "jobs", user), 1);
   assert.deepEqual(await ask("SLIDEGATE.PEEK", "jobs", user), [1, 5, 5, 0, 0]);
+  const held = await ask("SLIDEGATE.HOLD", "jobs", user, "UNITS", 3);
+  assert.deepEqual(held.slice(0, 4), [1, 5, 2, 0]);
+  assert.equal(await ask("SLIDEGATE.SETTLE", held[5], 1), 1);
+  assert.equal(await ask("SLIDEGATE.SETTLE", held[5], 5), 0);
+  assert.deepEqual((await ask("SLIDEGATE.PEEK", "jobs", user)).slice(0, 4), [1, 5, 4, 0]);
+  assert.deepEqual((await ask("SLIDEGATE.RECORD", "jobs", user, 70)).slice(0, 3), [0, 5, 0]);
+  const denied = await ask("SLIDEGATE.HOLD", "jobs", user, "UNITS", 1);
+  assert.deepEqual([denied[0], denied[5]], [0, null]);
   await assert.rejects(ask("GET", "x"), /unknown command 'GET'.*SLIDEGATE\.SPEND/);
   await client.close();
   await assert.rejects(connect(RESP, "wrong"), /WRONGPASS/);

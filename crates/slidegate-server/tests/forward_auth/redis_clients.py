@@ -45,6 +45,15 @@ for protocol in (2, 3):
     equal(ask("SLIDEGATE.RESET", "jobs", user), 1)
     equal(ask("SLIDEGATE.PEEK", "jobs", user), [1, 5, 5, 0, 0])
 
+    held = ask("SLIDEGATE.HOLD", "jobs", user, "UNITS", 3)
+    equal(held[:4], [1, 5, 2, 0])
+    equal(ask("SLIDEGATE.SETTLE", held[5], 1), 1)
+    equal(ask("SLIDEGATE.SETTLE", held[5], 5), 0)
+    equal(ask("SLIDEGATE.PEEK", "jobs", user)[:4], [1, 5, 4, 0])
+    equal(ask("SLIDEGATE.RECORD", "jobs", user, 70)[:3], [0, 5, 0])
+    denied = ask("SLIDEGATE.HOLD", "jobs", user, "UNITS", 1)
+    equal((denied[0], denied[5]), (0, None))
+
     # Keys are bytes.
     equal(ask("THROTTLE", b"\xff\x00", 9, 9, 60)[0], 1)
     for command, text in [

@@ -69,6 +69,16 @@ fn redis_cli_asks_for_decisions_in_both_versions_of_the_protocol() {
             ("CLIENT SETNAME me", "OK"),
             ("QUIT", "OK"),
         ]);
+        let held = ask(TOKEN, &format!("SLIDEGATE.HOLD jobs user:{key} UNITS 3"));
+        let (standing, id) = held.rsplit_once(' ').unwrap();
+        assert!(standing.starts_with("1 5 2 0 "), "{held}");
+        for (units, reply) in [("4", "1"), ("0", "0")] {
+            assert_eq!(ask(TOKEN, &format!("SLIDEGATE.SETTLE {id} {units}")), reply, "{held}");
+        }
+        let left = ask(TOKEN, &format!("SLIDEGATE.PEEK jobs user:{key}"));
+        assert!(left.starts_with("1 5 1 0 "), "{left}");
+        let recorded = ask(TOKEN, &format!("SLIDEGATE.RECORD jobs user:{key} 70"));
+        assert!(recorded.starts_with("0 5 0 "), "{recorded}");
         let denied = ask(TOKEN, &format!("CL.THROTTLE {key} 1 2 60"));
         assert!(denied.starts_with("1 2 0 6"), "{denied}");
         let unknown = ask(TOKEN, "INCR x");
