@@ -29,6 +29,7 @@ mod redis;
 mod reload;
 mod response_costs;
 mod routes;
+mod settle;
 mod smuggling;
 mod snapshot;
 mod start;
