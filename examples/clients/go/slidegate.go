@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"log"
 	"net/http"
 )
@@ -16,7 +17,7 @@ var Client = http.Client{Timeout: 100e6}
 type Limiter struct {
 	URL, Token string
 	Closed     bool
-	Describe   func(r *http.Request, question map[string]any) // Adds client, user, plan, cost, refundable (true).
+	Describe   func(r *http.Request, question map[string]any) // Adds client, user, plan, cost, hold, refundable (true).
 }
 
 // Limit refuses what Slidegate refuses.
@@ -29,7 +30,7 @@ func (l *Limiter) Limit(next http.Handler) http.Handler {
 			Status                    int
 			Headers                   map[string]string
 		}
-		if err := l.Post("/v1/decide", question, &answer); answer.Verdict == "" && answer.Status != 400 && answer.Status != 413 {
+		if err := l.post("/v1/decide", question, &answer); answer.Verdict == "" && answer.Status != 400 && answer.Status != 413 {
 			log.Printf("slidegate gave no decision: %v %s", err, answer.Detail) // 400 and 413 any client can cause.
 			answer.Status, answer.Verdict = 503, map[bool]string{false: "allow"}[l.Closed]
 		}
@@ -45,8 +46,17 @@ func (l *Limiter) Limit(next http.Handler) http.Handler {
 	})
 }
 
-// Post sends JSON, such as a refund: limiter.Post("/v1/refund", map[string]any{"id": r.Context().Value(limiter)}, nil).
-func (l *Limiter) Post(path string, body, answer any) error {
+// Settle says what a request has cost whose question has a hold or is refundable. With 0, all of it is given back.
+func (l *Limiter) Settle(r *http.Request, units uint32) error {
+	var answer struct{ Detail string }
+	err := l.post("/v1/settle", map[string]any{"id": r.Context().Value(l), "units": units}, &answer)
+	if err == nil && answer.Detail != "" {
+		err = errors.New(answer.Detail)
+	}
+	return err
+}
+
+func (l *Limiter) post(path string, body, answer any) error {
 	text, _ := json.Marshal(body)
 	request, _ := http.NewRequest("POST", l.URL+path, bytes.NewReader(text))
 	request.Header = http.Header{"Content-Type": {"application/json"}, "X-Slidegate-Token": {l.Token}}

@@ -10,12 +10,16 @@ import { express, fastify, hono } from "./slidegate.mjs";
 const { SLIDEGATE_URL: url, SLIDEGATE_TOKEN: token, SLIDEGATE_TIMEOUT_MS: timeout } = process.env;
 const options = { url, token, timeoutMs: Number(timeout) };
 // Stands for an application that knows its users.
-const known = (user) => ({ user, plan: "pro", refundable: true });
+const known = (user, path) => ({ user, plan: "pro", ...(path === "/metered" ? { hold: 2 } : { refundable: true }) });
 
 function startExpress(port, fail) {
   const app = newExpress();
-  app.use(express({ ...options, fail, describe: (req) => known(req.get("x-user")) }));
+  app.use(express({ ...options, fail, describe: (req) => known(req.get("x-user"), req.path) }));
   app.get("/reports", (req, res) => res.send("hello"));
+  app.get("/metered", async (req, res) => {
+    await req.slidegate.settle(1);
+    res.send("hello");
+  });
   app.get("/broken", async (req, res) => {
     await req.slidegate.refund();
     res.status(500).end();
@@ -25,8 +29,12 @@ function startExpress(port, fail) {
 
 function startFastify(port, fail) {
   const app = newFastify();
-  app.addHook("onRequest", fastify({ ...options, fail, describe: (req) => known(req.headers["x-user"]) }));
+  app.addHook("onRequest", fastify({ ...options, fail, describe: (req) => known(req.headers["x-user"], req.url) }));
   app.get("/reports", async () => "hello");
+  app.get("/metered", async (request) => {
+    await request.slidegate.settle(1);
+    return "hello";
+  });
   app.get("/broken", async (request, reply) => {
     await request.slidegate.refund();
     return reply.code(500).send();
@@ -36,9 +44,13 @@ function startFastify(port, fail) {
 
 function startHono(port, fail) {
   const app = new Hono();
-  const describe = (c) => ({ client: getConnInfo(c).remote.address, ...known(c.req.header("x-user")) });
+  const describe = (c) => ({ client: getConnInfo(c).remote.address, ...known(c.req.header("x-user"), c.req.path) });
   app.use(hono({ ...options, fail, describe }));
   app.get("/reports", (c) => c.text("hello"));
+  app.get("/metered", async (c) => {
+    await c.get("slidegate").settle(1);
+    return c.text("hello");
+  });
   app.get("/broken", async (c) => {
     await c.get("slidegate").refund();
     return c.body(null, 500);

@@ -6,8 +6,9 @@
 //
 // Options: url (where Slidegate decides), token (if it wants one), timeoutMs, fail ("open" lets requests
 // pass if there is no answer, "closed" refuses them), describe (adds what the program knows: user, plan,
-// cost, client). With `refundable: true` added, a handler that fails can give back what its request
-// spent: `await req.slidegate.refund()`, in Hono `await c.get("slidegate").refund()`.
+// cost, client). With `hold: 2000` added, a handler says later what its request has cost:
+// `await req.slidegate.settle(1370)`, in Hono `await c.get("slidegate").settle(1370)`. With a hold or
+// `refundable: true`, one that fails gives back what was spent: `await req.slidegate.refund()`.
 
 export const express = (options = {}) => async (req, res, next) => {
   const { method, originalUrl: path, headers, ip: client } = req;
@@ -45,13 +46,15 @@ async function decide({ url = "http://127.0.0.1:8081", token, timeoutMs = 100, f
   });
   try {
     const answer = await post("/v1/decide", question), decision = await answer.json(), { id } = decision;
-    if (decision.verdict) return { ...decision, refund: async () => id && post("/v1/refund", { id }) };
+    const settle = async (units) => id && post("/v1/settle", { id, units });
+    if (decision.verdict) return { ...decision, settle, refund: () => settle(0) };
     // A request that cannot be asked about never passes: any client can send one.
     if ([400, 413].includes(answer.status)) return { status: 400, headers: {}, body: "Bad Request" };
     throw new Error(`${answer.status} ${decision.detail}`);
   } catch (error) {
     console.warn(`slidegate gave no decision: ${error.cause ?? error}`);
     const refusal = { status: 503, headers: { "retry-after": "1" }, body: "Service Unavailable" };
-    return { ...(fail === "open" ? { verdict: "allow", headers: {} } : refusal), refund: async () => {} };
+    const nothing = async () => {}, held = { settle: nothing, refund: nothing };
+    return { ...(fail === "open" ? { verdict: "allow", headers: {} } : refusal), ...held };
   }
 }

@@ -12,12 +12,19 @@ from werkzeug.serving import make_server
 
 import slidegate
 
+
+def describe(request):
+    """Stands for an application that knows its users."""
+    path = request.path if hasattr(request, "path") else request.url.path
+    known = {"hold": 2} if path == "/metered" else {"refundable": True}
+    return {"user": request.headers.get("x-user"), "plan": "pro"} | known
+
+
 OPTIONS = {
     "url": os.environ["SLIDEGATE_URL"],
     "token": os.environ["SLIDEGATE_TOKEN"],
     "timeout": int(os.environ["SLIDEGATE_TIMEOUT_MS"]) / 1000,
-    # Stands for an application that knows its users.
-    "describe": lambda request: {"user": request.headers.get("x-user"), "plan": "pro", "refundable": True},
+    "describe": describe,
 }
 
 
@@ -27,6 +34,11 @@ def fastapi_app(fail):
 
     @app.get("/reports")
     async def reports():
+        return Response("hello")
+
+    @app.get("/metered")
+    async def metered(request: Request):
+        await request.state.slidegate["settle"](1)
         return Response("hello")
 
     @app.get("/broken")
@@ -43,6 +55,11 @@ def flask_app(fail):
 
     @app.get("/reports")
     def reports():
+        return "hello"
+
+    @app.get("/metered")
+    def metered():
+        g.slidegate["settle"](1)
         return "hello"
 
     @app.get("/broken")

@@ -2,7 +2,8 @@
 
 Options: url (where Slidegate decides), token (if it wants one), timeout (seconds), fail ("open": requests pass if there
 is no answer; "closed": they do not), describe (what is known of a request: user, plan, cost, client). If that has
-"refundable": True, a handler that fails gives back what was spent: `await request.state.slidegate["refund"]()`.
+"hold": 2000, a handler says later what the request has cost: `await request.state.slidegate["settle"](1370)`. With a
+hold or "refundable": True, one that fails gives back what was spent: `await request.state.slidegate["refund"]()`.
 """
 import asyncio, logging
 from urllib.parse import quote
@@ -26,7 +27,8 @@ class Slidegate:
         if "verdict" not in decision and decision.get("status") not in (400, 413):
             logging.getLogger("slidegate").warning("slidegate gave no decision: %r %s", answer, decision)
             decision |= {"status": 503, "verdict": "allow" if self.fail == "open" else "unavailable"}
-        return decision | {"refund": lambda: self.http.post("/v1/refund", json={"id": decision.get("id")})}
+        settle = lambda units: self.http.post("/v1/settle", json={"id": decision.get("id"), "units": units})
+        return decision | {"settle": settle, "refund": lambda: settle(0)}
 
 
 def fastapi(app, **options):

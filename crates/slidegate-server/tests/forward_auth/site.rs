@@ -32,7 +32,7 @@ quotas = ["3/min"]
 
 [[policy]]
 name = "reports"
-match = { path = ["/reports", "/broken"] }
+match = { path = ["/reports", "/broken", "/metered"] }
 identity = ["user", "ip"]
 plan = "free"
 

@@ -30,8 +30,14 @@ func main() {
 		}
 		mux := http.NewServeMux()
 		mux.HandleFunc("/reports", func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "hello") })
+		mux.HandleFunc("/metered", func(w http.ResponseWriter, r *http.Request) {
+			if err := limiter.Settle(r, 1); err != nil {
+				log.Print(err)
+			}
+			io.WriteString(w, "hello")
+		})
 		mux.HandleFunc("/broken", func(w http.ResponseWriter, r *http.Request) {
-			limiter.Post("/v1/refund", map[string]any{"id": r.Context().Value(limiter)}, nil)
+			limiter.Settle(r, 0)
 			w.WriteHeader(http.StatusInternalServerError)
 		})
 		go func(port string) { log.Fatal(http.ListenAndServe("127.0.0.1:"+port, limiter.Limit(mux))) }(port)
@@ -44,5 +50,9 @@ func describe(r *http.Request, question map[string]any) {
 	question["client"], _, _ = net.SplitHostPort(r.RemoteAddr)
 	question["user"] = r.Header.Get("X-User")
 	question["plan"] = "pro"
-	question["refundable"] = true
+	if r.URL.Path == "/metered" {
+		question["hold"] = 2
+	} else {
+		question["refundable"] = true
+	}
 }
