@@ -257,7 +257,8 @@ impl ResilientStore {
     }
 
     /// Settles charges of Redis while it is unavailable: units above the hold are recorded here and
-    /// replayed. What is to be refunded stays spent, unless the call is repeated.
+    /// replayed. What is to be refunded stays spent, and so does all that is to be settled under a
+    /// name, because another process may do it: the call can be repeated.
     fn settle_without_redis(
         &self,
         charges: &Charges<'_>,
@@ -267,7 +268,9 @@ impl ResilientStore {
         let (mut settled, mut outcome) = (Settled::Before, Ok(()));
         let mut error = Some(error);
         for charge in charges.as_slice() {
-            if let Difference::Record(units) = settlement.difference(charge) {
+            if let Difference::Record(units) = settlement.difference(charge)
+                && settlement.once.is_none()
+            {
                 let done = self.0.local.store.settle_now(&(*charge).into(), settlement)?;
                 settled = settled.or(done);
                 if done == Settled::Now {
@@ -398,9 +401,14 @@ impl Store for ResilientStore {
         let inner = &self.0;
         inner.denials.forget(charges);
         let (mut settled, mut elsewhere) = (Settled::Before, Charges::new());
+        // In the journal, before it was replayed.
+        let was_settled = |charge: &Charge<'_>| {
+            settlement.once.is_some_and(|once| inner.local.store.has_settled(charge, once.id))
+        };
         for charge in charges.as_slice() {
             match inner.journal.has(charge, settlement.at) {
                 true => settled = settled.or(self.settle_locally(charge, settlement)?),
+                false if was_settled(charge) => {}
                 false => elsewhere.push(*charge).expect("the accounts differ"),
             }
         }

@@ -286,7 +286,7 @@ impl Decisions {
             if let Some(decision) = decision.filter(|_| question.wants_id()) {
                 let policies = self.live.gate().policies();
                 let is_open = |held: &HeldCharge| question.is_open(held, &policies);
-                answer.id = self.holds.id_of(&decision.hold(), is_open);
+                answer.id = self.holds.id_of(decision, is_open);
             }
         }
         Ok(answer)

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use parking_lot::RwLock;
 use slidegate::limit::{Once, Settled};
-use slidegate::{Clock, HeldCharge, Hold, SpentIn, StoreError, Timestamp};
+use slidegate::{Clock, Decision, HeldCharge, Hold, SpentIn, StoreError, Timestamp};
 use slidegate_redis::SharedSecret;
 
 use self::id::{IdKey, SealedHold};
@@ -77,19 +77,22 @@ impl Holds {
         shared[0] = Some(SharedKey { secret: secret.clone(), key });
     }
 
-    /// The id by which a hold can be settled, if something is held. The charges that `is_open` picks cost
-    /// what they are settled with, the others keep their cost unless everything is refunded.
+    /// The id by which what a decision has spent can be settled, if there is something. The charges that
+    /// `is_open` picks cost what they are settled with, the others keep their cost unless everything is
+    /// refunded.
     pub(crate) fn id_of(
         &self,
-        hold: &Hold,
+        decision: &Decision,
         is_open: impl Fn(&HeldCharge) -> bool,
     ) -> Option<String> {
+        let hold = decision.hold();
         let own = self.own.as_ref().filter(|_| !hold.is_empty())?;
         let until = self.clock.wall() + self.settle_within;
-        let sealed = SealedHold::new(hold, until, own.process, is_open);
+        let sealed = SealedHold::new(&hold, until, own.process, is_open);
         match &self.shared.read()[0] {
-            Some(shared) => shared.key.seal(&sealed),
-            None => own.key.seal(&sealed),
+            // What was decided without Redis is in this process until it is replayed.
+            Some(shared) if !decision.is_degraded() => shared.key.seal(&sealed),
+            _ => own.key.seal(&sealed),
         }
     }
 

@@ -265,7 +265,7 @@ impl Session<'_> {
         let units = units.ok_or_else(|| "ERR expected UNITS n after the identity".to_owned())?;
         let charge = self.charge(arguments, plan, Some(units))?;
         let decision = self.decide(name, &[charge], SpendMode::Spend).await.map_err(error)?;
-        let id = self.resp.holds.id_of(&decision.hold(), |_| true);
+        let id = self.resp.holds.id_of(&decision, |_| true);
         self.replies.hold(standing_of(&decision), id.as_deref());
         Ok(())
     }

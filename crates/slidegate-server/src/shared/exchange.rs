@@ -424,7 +424,7 @@ mod tests {
             let charge =
                 NamedCharge { policy: "api", identity, plan: None, cost: None, quotas: None };
             let decision = gateway.gate.decide_named(&[charge]).await.unwrap();
-            gateway.exchange.holds.id_of(&decision.hold(), |_| true).unwrap()
+            gateway.exchange.holds.id_of(&decision, |_| true).unwrap()
         };
         let settle = async |gateway: &Gateway, id: &str| {
             gateway.exchange.holds.settle("api", id, 0).await.map_err(|error| error.to_string())

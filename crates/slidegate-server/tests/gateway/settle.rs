@@ -221,15 +221,22 @@ fn without_redis_a_settlement_is_tried_again_with_the_same_id() {
         "identity = [\"user\"]",
     );
     let (one, two) = (setup.start(), setup.start());
-    let id = hold(&one, "ann", 100);
+    let (id, more) = (hold(&one, "ann", 100), hold(&one, "bob", 100));
     redis.kill();
     for gateway in [&one, &two] {
-        let got = gateway.post("/v1/settle", &json!({"id": id, "units": 30}).to_string());
-        assert_eq!(got.status(), 503);
-        assert!(got.text().contains("try again with the same id"), "{}", got.text());
+        for (id, units) in [(&id, 30), (&more, 250)] {
+            let got = gateway.post("/v1/settle", &json!({"id": id, "units": units}).to_string());
+            assert_eq!(got.status(), 503);
+            assert!(got.text().contains("try again with the same id"), "{}", got.text());
+        }
         let failed = "source=\"api\",outcome=\"failed\"";
-        assert_eq!(gateway.metric("slidegate_settlements_total", failed), 1.0);
+        assert_eq!(gateway.metric("slidegate_settlements_total", failed), 2.0);
     }
+    // What is decided without Redis is in the process that decided, until it is replayed.
+    let degraded = hold(&one, "joe", 100);
+    assert_eq!(settle(&two, &degraded, 30), 404);
+    assert_eq!(settle(&one, &degraded, 30), 200);
+    assert_eq!(settle(&one, &degraded, 0), 409);
     // One that has no key yet cannot know whether an id is good.
     let late = setup.start();
     let got = late.post("/v1/settle", &json!({"id": id, "units": 30}).to_string());
@@ -240,6 +247,11 @@ fn without_redis_a_settlement_is_tried_again_with_the_same_id() {
     wait_until("the others to know", || settle(&one, &id, 30) == 409);
     wait_until("the others to know", || settle(&two, &id, 30) == 409);
     wait_until("Redis to decide again", || left(&two, "ann") == [970]);
+    assert_eq!([&one, &two].map(|gateway| settle(gateway, &more, 250)), [200, 409]);
+    assert_eq!(left(&two, "bob"), [750]);
+    wait_until("the replay", || left(&two, "joe") == [970]);
+    assert_eq!(settle(&one, &degraded, 0), 409, "it was settled before the replay");
+    assert_eq!(left(&two, "joe"), [970]);
 }
 
 #[test]

@@ -233,6 +233,12 @@ impl MemoryStore {
         Ok(settled)
     }
 
+    /// Whether a charge was settled here under a [name](crate::limit::Once::id) that can still be
+    /// presented.
+    pub fn has_settled(&self, charge: &Charge<'_>, id: &str) -> bool {
+        self.settled.lock().contains(id, &account_key(charge), self.clock.now())
+    }
+
     fn settle_charge(
         &self,
         charge: &Charge<'_>,

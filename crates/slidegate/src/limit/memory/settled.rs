@@ -24,8 +24,7 @@ impl SettledNames {
         capacity: usize,
         settle: impl FnOnce() -> Result<(), StoreError>,
     ) -> Result<Settled, StoreError> {
-        let name: Box<[u8]> = [once.id.as_bytes(), b" ", account].concat().into();
-        if self.until.get(&name).is_some_and(|until| now < *until) {
+        if self.contains(once.id, account, now) {
             return Ok(Settled::Before);
         }
         if self.until.len() >= self.sweep_at.min(capacity) {
@@ -37,7 +36,16 @@ impl SettledNames {
             return Err(StoreError::Full);
         }
         settle()?;
-        self.until.insert(name, now + once.within);
+        self.until.insert(name(once.id, account), now + once.within);
         Ok(Settled::Now)
     }
+
+    /// Whether an account was settled under a name.
+    pub(super) fn contains(&self, id: &str, account: &AccountKey, now: Timestamp) -> bool {
+        self.until.get(&name(id, account)).is_some_and(|until| now < *until)
+    }
+}
+
+fn name(id: &str, account: &AccountKey) -> Box<[u8]> {
+    [id.as_bytes(), b" ", account].concat().into()
 }
