@@ -201,8 +201,8 @@ impl fmt::Display for SettleError {
         match self {
             Self::Unknown => f.write_str(
                 "there is nothing to settle by this id: it is older than decisions.settle_within \
-                 allows, or no gateway on the same Redis and namespace made it, or, without Redis, \
-                 the gateway that made it was restarted",
+                 allows, or no gateway on the same Redis and namespace made it, or another process \
+                 made it without Redis",
             ),
             Self::Elsewhere => f.write_str(
                 "all of it was spent under policies with scope = \"local\": only the gateway that \
