@@ -348,14 +348,15 @@ async fn an_aborted_stream_costs_the_hold_or_what_was_seen_if_that_is_more() {
 async fn an_application_says_the_cost_in_the_extensions_of_its_response() {
     let policy =
         || Policy::new("tokens").quota("10000/min").response_cost(CostSource::Application, 100);
-    let answer = |insert: fn(&mut http::Extensions)| {
+    type Insert = fn(&mut http::Extensions);
+    let answer = |insert: Insert| {
         move || {
             let mut response = status(200);
             insert(response.extensions_mut());
             response
         }
     };
-    let cases: [(fn(&mut http::Extensions), u32); 3] = [
+    let cases: [(Insert, u32); 3] = [
         (|extensions| _ = extensions.insert(ResponseCost(1370)), 1370),
         (|extensions| _ = extensions.insert(NotCounted), 0),
         (|_| {}, 100),

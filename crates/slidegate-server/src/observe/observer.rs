@@ -15,6 +15,7 @@ use prometheus_client::registry::Registry;
 use slidegate::{Clock, Decision, Gate, HeldCharge, Hold, Name, Policies, Timestamp};
 use slidegate_proxy::{ConnectionCounts, ConnectionTable};
 use slidegate_tower::SettleOutcome;
+use smallvec::smallvec;
 
 use super::audit::{AuditEvent, DecisionEvent, SettledPolicy, Trail};
 use super::gate_metrics;
@@ -201,6 +202,23 @@ impl Observer {
     /// Counts what became of a charge that was held until the response was known.
     pub(crate) fn response_cost(&self, charge: &HeldCharge, outcome: SettleOutcome) {
         self.1.policies.record_response_cost(&charge.policy, outcome);
+        let Some(audit) = self.0.audit.as_ref().filter(|audit| audit.every_decision) else {
+            return;
+        };
+        let held = charge.units.get();
+        let (outcome, units) = match outcome {
+            SettleOutcome::Refunded(unused) => (SettlementOutcome::Done, held - unused.get()),
+            SettleOutcome::Recorded(more) => {
+                (SettlementOutcome::Done, held.saturating_add(more.get()))
+            }
+            SettleOutcome::Failed | SettleOutcome::Dropped => (SettlementOutcome::Failed, held),
+            // The decision's own line has what was held.
+            _ => return,
+        };
+        let hold = Hold { charges: smallvec![charge.clone()] };
+        let policies = SettledPolicy::all(&hold, &self.gate().policies());
+        let event = AuditEvent::Settlement { source: "response", outcome, units, policies };
+        audit.record(self.0.clock.wall(), &event);
     }
 
     /// The body of upstream's response broke off, after the request was recorded.

@@ -7,6 +7,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use slidegate_testbed::http1::response;
 use slidegate_testbed::{Directory, Gateway, GatewayOptions, Upstream, assert_no_hang, wait_until};
 
 use crate::{configure, options};
@@ -177,4 +178,32 @@ fn a_trail_that_cannot_be_written_is_an_error_at_the_start() {
     assert_eq!(failed.wait(), Some(1), "{}", failed.output());
     let output = failed.output();
     assert!(output.contains("cannot write /nowhere/at/all.jsonl: No such file"), "{output}");
+}
+
+#[test]
+fn what_a_response_says_about_the_cost_is_in_the_trail() {
+    let upstream = Upstream::answering(|request| match request.target() {
+        "/cheap" => response("200 OK", "X-Cost: 3\r\n", ""),
+        "/dear" => response("200 OK", "X-Cost: 900\r\n", ""),
+        _ => response("200 OK", "", ""),
+    });
+    let directory = Directory::new();
+    let file = directory.path().join("audit.jsonl");
+    let gateway = configure(&upstream)
+        .policy("queries", "1000/h", "cost = { response_header = \"x-cost\", hold = 50 }")
+        .tables(&format!("[audit]\nfile = {file:?}\nevery_decision = true"))
+        .start();
+    for path in ["/cheap", "/dear", "/silent"] {
+        assert_eq!(gateway.status(path), 200);
+    }
+    stop(&gateway);
+    let lines = lines(&file);
+    let settled: Vec<&Value> = lines.iter().filter(|line| line["event"] == "settlement").collect();
+    let units: Vec<_> = settled.iter().map(|line| line["units"].as_u64().unwrap()).collect();
+    assert_eq!(units, [3, 900], "what costs as much as was held has no line: {lines:?}");
+    for line in settled {
+        assert_eq!((&line["source"], &line["outcome"]), (&"response".into(), &"done".into()));
+        assert_eq!(line["policies"][0]["policy"], "queries");
+        assert_eq!(line["policies"][0]["held"], 50);
+    }
 }
