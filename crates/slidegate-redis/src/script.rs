@@ -84,6 +84,10 @@ pub(crate) struct ScriptCall<'s> {
 /// How long the mark of a refund is kept: longer than it is retried.
 const MARK_TTL: Duration = Duration::from_secs(60);
 
+/// How long the mark of a settlement without a name is kept. It is sent again only within its deadline,
+/// and there may be one for each request.
+const SETTLE_MARK_TTL: Duration = Duration::from_secs(5);
+
 /// The bytes of a ledger's terms: units, window, cost and flags.
 const TERMS_BYTES: usize = 15;
 
@@ -189,7 +193,7 @@ impl<'s> ScriptCall<'s> {
         settlement: Settlement<'_>,
     ) -> Self {
         let mut call = Self::amend(scripts, charges, keys, "settle");
-        let mark_ttl = settlement.once.map_or(MARK_TTL, |once| once.within.max(MARK_TTL));
+        let mark_ttl = settlement.once.map_or(SETTLE_MARK_TTL, |once| once.within.max(MARK_TTL));
         call.command.arg(micros(settlement.at)).arg(millis(mark_ttl)).arg(settlement.units);
         call
     }

@@ -1,6 +1,7 @@
 //! Units taken ahead: never more than the quota in any window, whatever becomes of the calls.
 
-use std::collections::{HashMap, VecDeque};
+use std::cell::Cell;
+use std::collections::VecDeque;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -56,6 +57,12 @@ impl Clock for VirtualClock {
     }
 }
 
+tokio::task_local! {
+    /// When the store has decided the request of this task, or else when it was sent. The store's own
+    /// clock may step back and show a time twice.
+    static DECIDED_MS: Cell<u64>;
+}
+
 /// What happens to a call on its way.
 #[derive(Debug, Clone, Copy)]
 struct Way {
@@ -71,8 +78,6 @@ struct Link {
     ledgers: Arc<MemoryStore>,
     ways: Arc<Mutex<VecDeque<Way>>>,
     start: Instant,
-    /// When something was spent, by its time on the store's clock.
-    spent: Arc<Mutex<HashMap<Timestamp, u64>>>,
     calls: Arc<AtomicU64>,
 }
 
@@ -93,7 +98,8 @@ impl Store for Link {
         self.call(|ledgers| {
             let receipt = ledgers.spend_now(charges)?;
             let now_ms = self.start.elapsed().as_millis() as u64;
-            self.spent.lock().insert(receipt.at, now_ms);
+            // Leases are taken outside of a request.
+            let _ = DECIDED_MS.try_with(|decided_ms| decided_ms.set(now_ms));
             Ok(receipt)
         })
         .await?
@@ -129,7 +135,6 @@ struct World {
     start: Instant,
     store_clock: VirtualClock,
     gateways: Vec<LeasedStore<Link>>,
-    spent: Arc<Mutex<HashMap<Timestamp, u64>>>,
     calls: Arc<AtomicU64>,
     policy: Name,
     identity: Identity,
@@ -144,13 +149,12 @@ impl World {
         let store_clock = VirtualClock::new(start, 0);
         let ledgers = MemoryStore::builder().clock(store_clock.clone()).build();
         let ledgers = Arc::new(ledgers);
-        let (spent, calls) = (Arc::default(), Arc::default());
+        let calls = Arc::default();
         let gateway = |(i, ways): (usize, &Vec<Way>)| {
             let link = Link {
                 ledgers: ledgers.clone(),
                 ways: Arc::new(Mutex::new(ways.iter().copied().collect())),
                 start,
-                spent: Arc::clone(&spent),
                 calls: Arc::clone(&calls),
             };
             LeasedStore::with_clock(link, VirtualClock::new(start, [0, -900_000, 5_000_000][i]))
@@ -158,7 +162,7 @@ impl World {
         let gateways = ways.iter().enumerate().map(gateway).collect();
         let quota = Quota::new(quota.units(), quota.window() + LEASE).unwrap();
         let (policy, identity) = ("api".parse().unwrap(), Identity::user("ann"));
-        Self { start, store_clock, gateways, spent, calls, policy, identity, quotas: quota.into() }
+        Self { start, store_clock, gateways, calls, policy, identity, quotas: quota.into() }
     }
 
     fn now_ms(&self) -> u64 {
@@ -173,11 +177,12 @@ impl World {
     /// Sends a request. Returns when it was admitted, if it was: when it was decided here, or when
     /// the store decided it.
     async fn send(&self, gateway: usize, cost: u32) -> Option<u64> {
-        let sent_ms = self.now_ms();
-        let receipt = self.gateways[gateway].spend(&self.charge(cost).into()).await.ok()?;
-        let is_at_once = self.now_ms() == sent_ms;
-        let at_ms = if is_at_once { sent_ms } else { self.spent.lock()[&receipt.at] };
-        receipt.spent.then_some(at_ms)
+        let charges = self.charge(cost).into();
+        let decided = async {
+            let receipt = self.gateways[gateway].spend(&charges).await.ok()?;
+            receipt.spent.then(|| DECIDED_MS.with(Cell::get))
+        };
+        DECIDED_MS.scope(Cell::new(self.now_ms()), decided).await
     }
 
     async fn admitted(&self, gateway: usize, requests: u32, every_ms: u64) -> u32 {
