@@ -193,7 +193,7 @@ impl<'s> ScriptCall<'s> {
         settlement: Settlement<'_>,
     ) -> Self {
         let mut call = Self::amend(scripts, charges, keys, "settle");
-        let mark_ttl = settlement.once.map_or(SETTLE_MARK_TTL, |once| once.within.max(MARK_TTL));
+        let mark_ttl = settlement.once.map_or(SETTLE_MARK_TTL, |once| once.within);
         call.command.arg(micros(settlement.at)).arg(millis(mark_ttl)).arg(settlement.units);
         call
     }

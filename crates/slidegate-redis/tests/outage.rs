@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use slidegate::limit::{Charge, Charges, Quotas, Receipt, Spent};
+use slidegate::limit::{Charge, Charges, Quotas, Receipt, Settled, Settlement, Spent};
 use slidegate::{Clock, Identity, ManualClock, Name, OnStoreError, Quota, Store};
 use slidegate_redis::{
     BreakerState, KeyErrorReason, Layout, LocalShare, RedisStore, ResilientStore,
@@ -369,4 +369,60 @@ async fn a_key_that_is_not_a_ledger_is_reported_until_none_was_seen_for_a_minute
     world.server.command(&["DEL", key]).integer();
     assert!(!spend(&store, payer.charge()).await.degraded);
     assert_eq!(totals(), (5, false));
+}
+
+/// Redis makes a settlement that has missed its deadline, and it is neither made again nor recorded
+/// elsewhere.
+#[tokio::test]
+async fn a_settlement_that_misses_its_deadline_is_made_once() {
+    for units in [400, 0] {
+        let server = RedisServer::start();
+        let redis = RedisStore::builder(server.url()).deadline(Duration::from_millis(100));
+        let store = ResilientStore::new(redis.build().unwrap());
+        let payer = Payer::new("42", Quota::per_hour(1000));
+        let held = payer.charge().with_cost(100.try_into().unwrap()).unwrap();
+        let at = spend(&store, held).await.at;
+        server.pause();
+        let settlement = Settlement { at, units, once: None };
+        assert_eq!(store.settle(&held.into(), settlement).await.unwrap(), Settled::Now);
+        server.resume();
+        let redis = RedisStore::builder(server.url()).build().unwrap();
+        let mut left = 0;
+        for _ in 0..200 {
+            left = redis.peek(&payer.charge().into()).await.unwrap().standings[0].remaining();
+            if left != 900 {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        assert_eq!(left, 1000 - units);
+        tokio::time::sleep(Duration::from_millis(800)).await;
+        assert_eq!(
+            redis.peek(&payer.charge().into()).await.unwrap().standings[0].remaining(),
+            left
+        );
+        assert_eq!(store.stats().unmerged, 0, "nothing is to be replayed");
+    }
+}
+
+#[tokio::test]
+async fn what_is_recorded_without_redis_is_replayed_whatever_the_policy_says() {
+    for action in [OnStoreError::Local, OnStoreError::Allow, OnStoreError::Deny] {
+        let world = World::new();
+        let store = world.store();
+        let payer = Payer::new("42", Quota::per_minute(1000));
+        let record =
+            |units: u32| payer.charge().on_store_error(action).record(units.try_into().unwrap());
+        assert!(spend(&store, record(100)).await.spent);
+        world.server.kill();
+        assert!(spend(&store, record(300)).await.spent, "{action}");
+        assert!(!spend(&store, record(5000)).await.spent, "{action}: it does not fit");
+        world.server.restart();
+        until("it closes", || store.stats().breaker == BreakerState::Closed).await;
+        until("all is replayed", || store.stats().unmerged == 0).await;
+        assert_eq!(remaining(&store, payer.charge()).await, 0, "{action}");
+        world.time.advance(Duration::from_secs(60));
+        world.clock.advance(Duration::from_secs(60));
+        assert_eq!(remaining(&store, payer.charge()).await, 1000, "{action}: at most a window");
+    }
 }

@@ -325,6 +325,11 @@ impl PolicyStanding {
         self.standings.iter().any(Standing::is_violated)
     }
 
+    /// What the response changes about the cost.
+    pub fn response(&self) -> Option<&ResponseRule> {
+        self.response.as_deref()
+    }
+
     /// What it has spent, if it has.
     fn held(&self) -> Option<HeldCharge> {
         let spent = self.spent.filter(|_| !self.is_violated())?;

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use slidegate::limit::{
-    Charge, Charges, Difference, Quotas, Receipt, Settlement, Spent, Standings,
+    Charge, Charges, Difference, OnDenial, Quotas, Receipt, Settlement, Spent, Standings,
 };
 use slidegate::{Clock, MemoryStore, OnStoreError, Quota, Standing, StoreError};
 
@@ -81,8 +81,9 @@ impl LocalLedgers {
     }
 }
 
+/// What is already used is counted whatever the policy says.
 fn is_local(charge: &Charge<'_>) -> bool {
-    charge.store_error_action() != OnStoreError::Allow
+    charge.store_error_action() != OnStoreError::Allow || charge.on_denial() == OnDenial::Record
 }
 
 /// The standings of all charges: local ones where counted, untouched ones elsewhere. They show the

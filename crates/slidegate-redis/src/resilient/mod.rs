@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use slidegate::limit::{
-    AccountReading, Charge, Charges, Difference, MemoryStats, OnDenial, Receipt, Settled,
+    AccountReading, Charge, Charges, Difference, MemoryStats, OnDenial, Once, Receipt, Settled,
     Settlement, Spent,
 };
 use slidegate::{Clock, OnStoreError, Store, StoreError, Timestamp};
@@ -40,6 +40,18 @@ use crate::error::{KeyErrorReason, MissingPermission, RedisStoreError};
 use crate::owned::OwnedCharge;
 use crate::script::Mode;
 use crate::store::{RedisStore, written_by};
+
+/// Before each time that a settlement is sent again which has missed its deadline.
+const SETTLE_WAITS: [Duration; 4] = [
+    Duration::from_millis(100),
+    Duration::from_millis(400),
+    Duration::from_millis(1600),
+    Duration::from_millis(6400),
+];
+
+/// How long Redis remembers a settlement without a name: longer than it is sent again, but there may be
+/// one for each request.
+const SETTLE_MARK_TTL: Duration = Duration::from_secs(15);
 
 /// A [`RedisStore`] with a circuit breaker and local ledgers, so that an outage of Redis does not
 /// become one of the service.
@@ -189,7 +201,9 @@ impl ResilientStore {
     ) -> Result<Receipt, StoreError> {
         let inner = &self.0;
         let refuses = |charge: &Charge<'_>| {
-            charge.store_error_action() == OnStoreError::Deny && !charge.is_shadow()
+            charge.store_error_action() == OnStoreError::Deny
+                && !charge.is_shadow()
+                && charge.on_denial() != OnDenial::Record
         };
         if !inner.breaker.is_closed() {
             recovery::ensure_running(self);
@@ -265,22 +279,42 @@ impl ResilientStore {
         settlement: Settlement<'_>,
         error: StoreError,
     ) -> Result<Settled, StoreError> {
-        let (mut settled, mut outcome) = (Settled::Before, Ok(()));
         let mut error = Some(error);
         for charge in charges.as_slice() {
             if let Difference::Record(units) = settlement.difference(charge)
                 && settlement.once.is_none()
             {
-                let done = self.0.local.store.settle_now(&(*charge).into(), settlement)?;
-                settled = settled.or(done);
-                if done == Settled::Now {
-                    self.record_in_journal(&charge.record(units));
-                }
-            } else if let Some(error) = error.take() {
-                outcome = Err(error);
+                self.0.local.learn(std::iter::once(charge.record(units)));
+                self.record_in_journal(&charge.record(units));
+            } else if settlement.units != charge.cost().get() || settlement.once.is_some() {
+                return Err(error.take().expect("returned once"));
             }
         }
-        outcome.map(|()| settled)
+        Ok(Settled::Now)
+    }
+
+    /// Sends a settlement again that has missed its deadline: Redis may have made it, and makes it once
+    /// under its name. If it cannot be sent, it is settled as without Redis.
+    fn settle_late(&self, charges: &Charges<'_>, settlement: Settlement<'_>, name: String) {
+        let owned: Vec<OwnedCharge> = charges.as_slice().iter().map(OwnedCharge::from).collect();
+        let (store, Settlement { at, units, .. }) = (self.clone(), settlement);
+        self.0.redis.spawn(async move {
+            let charges = crate::owned::charges(owned.iter().map(OwnedCharge::as_charge));
+            for wait in SETTLE_WAITS {
+                tokio::time::sleep(wait).await;
+                let once = Some(Once { id: &name, within: SETTLE_MARK_TTL });
+                let settlement = Settlement { at, units, once };
+                if store.0.redis.settle(&charges, settlement).await.is_ok() {
+                    store.0.local.settled_elsewhere(&charges, settlement);
+                    return;
+                }
+            }
+            let settlement = Settlement { at, units, once: None };
+            let gone = RedisStoreError::CircuitOpen.into();
+            if let Err(error) = store.settle_without_redis(&charges, settlement, gone) {
+                tracing::debug!(%error, "a hold was not settled");
+            }
+        });
     }
 
     fn record_in_journal(&self, charge: &Charge<'_>) {
@@ -415,8 +449,15 @@ impl Store for ResilientStore {
         if elsewhere.is_empty() {
             return Ok(settled);
         }
+        // One that is not named gets a name, under which it can be sent again.
+        let name = match settlement.once {
+            Some(_) => String::new(),
+            None => inner.redis.unique_name(),
+        };
+        let own = Once { id: &name, within: SETTLE_MARK_TTL };
+        let sent = Settlement { once: settlement.once.or(Some(own)), ..settlement };
         let outcome = match self.must_be_closed() {
-            Ok(()) => inner.redis.settle(&elsewhere, settlement).await,
+            Ok(()) => inner.redis.settle(&elsewhere, sent).await,
             Err(open) => Err(open),
         };
         // A denial that was in flight may have been cached meanwhile.
@@ -427,6 +468,11 @@ impl Store for ResilientStore {
                     inner.local.settled_elsewhere(&elsewhere, settlement);
                 }
                 Ok(settled.or(done))
+            }
+            Err(error @ StoreError::Deadline(_)) if settlement.once.is_none() => {
+                self.failed(&error, &elsewhere);
+                self.settle_late(&elsewhere, settlement, name);
+                Ok(Settled::Now)
             }
             Err(error) => {
                 self.failed(&error, &elsewhere);

@@ -284,11 +284,11 @@ impl RedisStore {
 
     /// Undoes a spend whose request was decided otherwise.
     pub(crate) async fn take_back(&self, charges: &[Charge<'_>], receipt: &Receipt) {
-        let spent: Vec<Charge<'_>> = spent_by(charges, receipt).collect();
-        if !receipt.spent || spent.is_empty() {
+        let written: Vec<Charge<'_>> = written_by(charges, receipt).collect();
+        if written.is_empty() {
             return;
         }
-        let Ok(call) = self.refund_call(&spent, Some(receipt.at)) else { return };
+        let Ok(call) = self.refund_call(&written, Some(receipt.at)) else { return };
         for wait in TAKE_BACK_WAITS {
             match self.0.connection.run(&call).await {
                 Ok(_) => return,
@@ -296,6 +296,11 @@ impl RedisStore {
             }
             tokio::time::sleep(wait).await;
         }
+    }
+
+    /// A name that no other call has.
+    pub(crate) fn unique_name(&self) -> String {
+        self.0.connection.unique_name()
     }
 
     pub(crate) async fn refund_at_once(

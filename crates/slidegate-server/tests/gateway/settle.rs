@@ -305,3 +305,27 @@ fn what_was_used_is_recorded_for_all_gateways() {
         assert_eq!(ask(&one, &json!({"user": "ann"}))["verdict"], "deny");
     }
 }
+
+#[test]
+fn an_id_is_settled_once_whatever_costs_a_second_call_brings() {
+    let (redis, upstream) = (RedisServer::start(), Upstream::simple());
+    let gateway = with_decisions(on_redis(configure(&upstream), &redis.url()))
+        .policy("requests", "60/min", "identity = [\"user\"]\ncost = 1")
+        .policy("tokens", "10000/min", "identity = [\"user\"]")
+        .start();
+    let calls: [(&str, fn(&Gateway, &Value) -> u16, [u64; 2]); 3] = [
+        ("refunded", |gateway, id| refund(gateway, id), [60, 10_000]),
+        ("one", |gateway, id| settle(gateway, id, 1), [59, 9999]),
+        ("many", |gateway, id| settle(gateway, id, 900), [59, 9100]),
+    ];
+    for (user, first, remaining) in calls {
+        let id = hold(&gateway, user, 500);
+        assert!(first(&gateway, &id) < 300);
+        assert_eq!(left(&gateway, user), remaining, "{user}");
+        for units in [0, 1, 500, 900] {
+            assert_eq!(settle(&gateway, &id, units), 409, "{user}, then {units}");
+        }
+        assert_eq!(refund(&gateway, &id), 409, "{user}");
+        assert_eq!(left(&gateway, user), remaining, "{user}");
+    }
+}

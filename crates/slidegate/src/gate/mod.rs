@@ -176,22 +176,14 @@ impl<S: Store> Gate<S> {
         once: Option<Once<'_>>,
     ) -> Result<Settled, StoreError> {
         let active = self.active.load();
-        let ledgers: SmallVec<[Quotas; 1]> =
-            hold.charges.iter().map(|held| held_ledgers(held, &active.policies)).collect();
-        let held = || hold.charges.iter().zip(&ledgers);
-        let mut groups: SmallVec<[(SpentIn, u32); 1]> = SmallVec::new();
-        for charge in &hold.charges {
-            let group = (charge.spent, cost_of(charge));
-            if !groups.contains(&group) {
-                groups.push(group);
-            }
-        }
         let (mut settled, mut outcome) = (Settled::Before, Ok(()));
-        for (spent, units) in groups {
-            let own = held().filter(|(held, _)| (held.spent, cost_of(held)) == (spent, units));
-            let charges = own.map(|(held, ledgers)| held_charge(held, ledgers, &active.policies));
-            let charges = Charges::of_accounts(charges);
-            let done = match spent {
+        // One call for each account: a store remembers the name of a call, and a second one under the
+        // same name may bring other costs.
+        for held in &hold.charges {
+            let ledgers = held_ledgers(held, &active.policies);
+            let charges = held_charge(held, &ledgers, &active.policies).into();
+            let units = cost_of(held);
+            let done = match held.spent {
                 SpentIn::Local(at) => {
                     self.local.settle_now(&charges, Settlement { at, units, once })
                 }

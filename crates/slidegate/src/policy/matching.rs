@@ -448,7 +448,7 @@ impl<'p> Matches<'p> {
             let here = overrides.under(policy, &matched.identity);
             self.note(everywhere);
             self.note_ban(here.banned, Some(&policy.name));
-            if here.exempt.is_some() {
+            if here.exempt.is_some() || (self.records && everywhere.exempt.is_some()) {
                 return;
             }
             matched.raise(overrides.grants(&policy.name, &matched.identity));
@@ -463,7 +463,8 @@ impl<'p> Matches<'p> {
     /// Notes the overrides under all policies.
     fn note(&mut self, everywhere: OverrideEffect) {
         self.note_ban(everywhere.banned, None);
-        self.exempt |= everywhere.exempt.is_some();
+        // Of records, only those of the exempt identity are left out.
+        self.exempt |= everywhere.exempt.is_some() && !self.records;
     }
 
     fn note_ban(&mut self, rest: Option<Duration>, policy: Option<&'p Name>) {

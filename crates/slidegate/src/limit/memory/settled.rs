@@ -1,6 +1,7 @@
 //! The names of settlements that were made.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use super::planned::AccountKey;
 use crate::limit::{Once, Settled, StoreError, Timestamp};
@@ -11,7 +12,11 @@ pub(super) struct SettledNames {
     until: HashMap<Box<[u8]>, Timestamp>,
     /// How many names there may be before expired ones are looked for.
     sweep_at: usize,
+    swept: Timestamp,
 }
+
+/// A full table is looked through this often.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
 impl SettledNames {
     /// Settles an account under a name, unless that was done before. There is room for `capacity`
@@ -27,7 +32,10 @@ impl SettledNames {
         if self.contains(once.id, account, now) {
             return Ok(Settled::Before);
         }
-        if self.until.len() >= self.sweep_at.min(capacity) {
+        if self.until.len() >= self.sweep_at.min(capacity)
+            && (now.saturating_since(self.swept) >= SWEEP_INTERVAL || self.until.len() < capacity)
+        {
+            self.swept = now;
             self.until.retain(|_, until| now < *until);
             // Twice as many have to come before the next look, so that each costs little.
             self.sweep_at = (2 * self.until.len()).max(1024);
