@@ -95,7 +95,7 @@ where
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use std::sync::{Arc, Mutex, PoisonError};
+    use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
     use serde_json::Value;
 
@@ -129,10 +129,17 @@ pub(crate) mod tests {
 
     static ALONE: Mutex<()> = Mutex::new(());
 
+    /// While there is one subscriber only, tracing asks the current thread's whether anything is
+    /// interested in a new place of logging: a test in another thread that is there first would answer
+    /// that nothing is.
+    static SECOND_SUBSCRIBER: LazyLock<tracing::Dispatch> =
+        LazyLock::new(|| tracing::Dispatch::new(tracing_subscriber::registry()));
+
     fn logged(style: LogStyle, level: &str, work: impl FnOnce()) -> String {
         let kept = Kept::default();
         let writers = kept.clone();
         let subscriber = subscriber(style, level, move || writers.clone()).unwrap();
+        LazyLock::force(&SECOND_SUBSCRIBER);
         // One at a time, with the interest cache rebuilt: it is global to the process.
         let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         tracing::subscriber::with_default(subscriber, || {

@@ -13,7 +13,7 @@ use crate::detector::Detectors;
 use crate::refusal::bad_request;
 use crate::request::RequestHead;
 use crate::responder::Responder;
-use crate::settle::{PendingCost, SettleOutcome, Settler, SettlingBody};
+use crate::settle::{PendingCost, SettleOutcome, Settler, SettlingBody, remove_cost_headers};
 
 /// Limits HTTP requests: the head of a request in; out comes that it may pass, or the response that
 /// refuses it.
@@ -164,6 +164,9 @@ impl<S: Store> RequestLimiter<S> {
     ) -> Response<SettlingBody<B>> {
         let in_body =
             pending.and_then(|pending| pending.on_response(&mut response, decision.as_deref_mut()));
+        if let Some(decision) = decision.as_deref() {
+            remove_cost_headers(decision, response.headers_mut());
+        }
         self.annotate(decision.as_deref(), &mut response);
         response.map(|body| SettlingBody::new(body, in_body))
     }

@@ -216,8 +216,13 @@ fn response_cost(value: &Value<'_>) -> Option<PolicyCost> {
 
 /// `{ status = [401, 403, "5xx"] }`, or nothing.
 fn statuses(value: &Value<'_>) -> Option<Vec<StatusRange>> {
-    let list = value.table()?.key("status").required("statuses, such as [401, 403, \"5xx\"]");
+    let table = value.table()?;
+    let list = table.key("status");
     if !list.is_set() {
+        // Another key in its place is reported as unknown.
+        if table.names().is_empty() {
+            list.required("statuses, such as [401, 403, \"5xx\"]");
+        }
         return None;
     }
     let status = |value: &Value<'_>| {

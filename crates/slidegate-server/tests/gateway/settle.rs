@@ -313,7 +313,8 @@ fn an_id_is_settled_once_whatever_costs_a_second_call_brings() {
         .policy("requests", "60/min", "identity = [\"user\"]\ncost = 1")
         .policy("tokens", "10000/min", "identity = [\"user\"]")
         .start();
-    let calls: [(&str, fn(&Gateway, &Value) -> u16, [u64; 2]); 3] = [
+    type Settle = fn(&Gateway, &Value) -> u16;
+    let calls: [(&str, Settle, [u64; 2]); 3] = [
         ("refunded", |gateway, id| refund(gateway, id), [60, 10_000]),
         ("one", |gateway, id| settle(gateway, id, 1), [59, 9999]),
         ("many", |gateway, id| settle(gateway, id, 900), [59, 9100]),

@@ -8,6 +8,7 @@ use std::fmt;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use http::{HeaderMap, Response, StatusCode, header};
 use slidegate::policy::{CostSource, HeadCost, ResponseRule};
@@ -103,7 +104,10 @@ impl UnreadReason {
 
 /// Settlements in flight. Each lasts for a call to the store, so more are only in flight if the store
 /// hangs.
-const MAX_IN_FLIGHT: u32 = 10_000;
+const MAX_IN_FLIGHT: usize = 10_000;
+
+/// How often the end of a process looks whether all are done.
+const IDLE_POLL: Duration = Duration::from_millis(2);
 
 /// A listener for what becomes of held charges.
 type OnSettled = dyn Fn(&HeldCharge, SettleOutcome) + Send + Sync;
@@ -117,7 +121,7 @@ pub(crate) struct Settler<S> {
 
 impl<S: Store> Settler<S> {
     pub(crate) fn new(gate: Arc<Gate<S>>) -> Self {
-        let in_flight = Arc::new(Semaphore::new(MAX_IN_FLIGHT as usize));
+        let in_flight = Arc::new(Semaphore::new(MAX_IN_FLIGHT));
         Self { gate, in_flight, on_settled: Arc::new(|_, _| {}) }
     }
 
@@ -131,8 +135,10 @@ impl<S: Store> Settler<S> {
 
     /// Waits until no settlement is in flight.
     pub(crate) async fn idle(&self) {
-        // The semaphore is never closed.
-        let _ = self.in_flight.acquire_many(MAX_IN_FLIGHT).await;
+        // To acquire all permits would keep new settlements from theirs.
+        while self.in_flight.available_permits() < MAX_IN_FLIGHT {
+            tokio::time::sleep(IDLE_POLL).await;
+        }
     }
 }
 
@@ -164,6 +170,11 @@ impl<S: Store> Settle for Settler<S> {
             let dropped = |charge| self.report(charge, SettleOutcome::Dropped);
             return hold.charges.iter().for_each(dropped);
         };
+        let runtime = Handle::try_current();
+        if runtime.is_err() && !S::NEVER_WAITS {
+            let dropped = |charge| self.report(charge, SettleOutcome::Dropped);
+            return hold.charges.iter().for_each(dropped);
+        }
         let (gate, on_settled) = (self.gate.clone(), self.on_settled.clone());
         let mut settling = Box::pin(async move {
             let cost_of = |charge: &HeldCharge| {
@@ -182,7 +193,7 @@ impl<S: Store> Settle for Settler<S> {
         // A store that does not wait is done at once; for others there is a task.
         let is_waiting = settling.as_mut().poll(&mut Context::from_waker(Waker::noop()));
         if is_waiting == Poll::Pending
-            && let Ok(runtime) = Handle::try_current()
+            && let Ok(runtime) = runtime
         {
             runtime.spawn(settling);
         }
@@ -251,13 +262,7 @@ impl PendingCost {
         let (mut known, mut costs) = (Hold::default(), SmallVec::new());
         let mut in_body = Hold::default();
         for charge in std::mem::take(&mut self.hold).charges {
-            let cost = head_cost(&charge, response);
-            if let Some(ResponseRule { cost: Some(CostSource::Header(name)), .. }) =
-                charge.response.as_deref()
-            {
-                response.headers_mut().remove(name);
-            }
-            match cost {
+            match head_cost(&charge, response) {
                 HeadCost::Held => self.settler.report(&charge, SettleOutcome::Unchanged),
                 HeadCost::Missing => {
                     self.settler.report(&charge, SettleOutcome::Unread(UnreadReason::Missing));
@@ -288,6 +293,16 @@ impl PendingCost {
         *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
         response.extensions_mut().insert(Unanswered);
         self.on_response(&mut response, None);
+    }
+}
+
+/// Removes headers with costs, which are not for clients: also those of policies that have spent
+/// nothing.
+pub(crate) fn remove_cost_headers(decision: &Decision, headers: &mut HeaderMap) {
+    for policy in decision.policies() {
+        if let Some(ResponseRule { cost: Some(CostSource::Header(name)), .. }) = policy.response() {
+            headers.remove(name);
+        }
     }
 }
 

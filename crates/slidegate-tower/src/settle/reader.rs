@@ -23,7 +23,9 @@ const DONE: &[u8] = b"[DONE]";
 pub(super) enum BodyReader {
     Plain(Documents),
     Gzip(Box<MultiGzDecoder<Documents>>),
-    /// It cannot be read, or no longer.
+    /// No more of it can be read.
+    Broken(Documents),
+    /// It cannot be read.
     Unread(UnreadReason),
 }
 
@@ -46,6 +48,7 @@ pub(super) struct Documents {
     /// Whether it is too long, and the rest of it is skipped.
     is_skipped: bool,
     bytes: usize,
+    is_compressed: bool,
     is_done: bool,
     reason: UnreadReason,
 }
@@ -73,9 +76,13 @@ impl BodyReader {
             _ => return Self::Unread(UnreadReason::ContentType),
         };
         let documents = Documents::new(form, paths);
+        // What is not compressed is bounded by what upstream sends.
         match text(header::CONTENT_ENCODING).trim().to_ascii_lowercase().as_str() {
             "" | "identity" => Self::Plain(documents),
-            "gzip" | "x-gzip" => Self::Gzip(Box::new(MultiGzDecoder::new(documents))),
+            "gzip" | "x-gzip" => {
+                let documents = Documents { is_compressed: true, ..documents };
+                Self::Gzip(Box::new(MultiGzDecoder::new(documents)))
+            }
             _ => Self::Unread(UnreadReason::Encoding),
         }
     }
@@ -85,16 +92,18 @@ impl BodyReader {
         let read = match self {
             Self::Plain(documents) => documents.write_all(bytes),
             Self::Gzip(decoder) => decoder.write_all(bytes),
-            Self::Unread(_) => return,
+            Self::Broken(_) | Self::Unread(_) => return,
         };
-        if read.is_err() {
-            let reason = match self {
-                Self::Gzip(decoder) if decoder.get_ref().bytes > MAX_DECOMPRESSED => {
-                    UnreadReason::TooLarge
-                }
-                _ => UnreadReason::Malformed,
+        // What was found before still counts.
+        if let Self::Gzip(decoder) = self
+            && read.is_err()
+        {
+            let mut documents = std::mem::take(decoder.get_mut());
+            documents.reason = match documents.bytes > MAX_DECOMPRESSED {
+                true => UnreadReason::TooLarge,
+                false => UnreadReason::Malformed,
             };
-            *self = Self::Unread(reason);
+            *self = Self::Broken(documents);
         }
     }
 
@@ -106,6 +115,9 @@ impl BodyReader {
                 // Writes out what it still has. An error means that the stream has no end.
                 let _ = decoder.try_finish();
                 std::mem::take(decoder.get_mut())
+            }
+            Self::Broken(Documents { units, reason, .. }) => {
+                return Found { units, is_whole: false, reason };
             }
             Self::Unread(reason) => {
                 return Found { units: SmallVec::new(), is_whole: false, reason };
@@ -130,6 +142,7 @@ impl Documents {
             begun: Vec::new(),
             is_skipped: false,
             bytes: 0,
+            is_compressed: false,
             is_done: false,
             reason: UnreadReason::Missing,
         }
@@ -193,8 +206,8 @@ impl Documents {
 /// What a decoder writes to.
 impl Write for Documents {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.bytes += bytes.len();
-        if self.bytes > MAX_DECOMPRESSED {
+        self.bytes = self.bytes.saturating_add(bytes.len());
+        if self.bytes > MAX_DECOMPRESSED && self.is_compressed {
             return Err(io::ErrorKind::FileTooLarge.into());
         }
         if self.form == Form::One {
