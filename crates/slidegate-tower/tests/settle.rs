@@ -529,3 +529,28 @@ async fn what_the_gates_own_store_has_counted_is_settled_there() {
     let refunded = SettleOutcome::Refunded(1.try_into().unwrap());
     assert_eq!(*outcomes.lock().unwrap(), [refunded; 20]);
 }
+
+#[tokio::test]
+async fn waiting_for_the_end_keeps_no_settlement_from_its_turn() {
+    let outcomes = Outcomes::default();
+    let seen = outcomes.clone();
+    let login = Policy::new("login").quota("1000/min").count_statuses(["401"]);
+    let store = Unsettling { store: MemoryStore::new(), hangs: true };
+    let limiter = RequestLimiter::new(Gate::new(policies([login]).build().unwrap(), store))
+        .on_settled(move |_, outcome| seen.lock().unwrap().push(outcome));
+    let answer = async || {
+        let request = get("/");
+        let LimiterOutcome::Pass(mut decision) = limiter.decide(RequestHead::from(&request)).await
+        else {
+            panic!("it may pass");
+        };
+        let pending = limiter.await_response(decision.as_ref());
+        limiter.respond(pending, decision.as_mut(), status(200));
+    };
+    answer().await;
+    let mut end = Box::pin(limiter.settled());
+    let waited = tokio::time::timeout(Duration::from_millis(20), &mut end).await;
+    assert!(waited.is_err(), "one is in flight");
+    answer().await;
+    assert_eq!(*outcomes.lock().unwrap(), [], "the second waits for the store, too");
+}
