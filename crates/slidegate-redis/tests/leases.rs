@@ -542,3 +542,41 @@ async fn without_redis_leases_are_used_up_and_then_each_policy_decides() {
     until("Redis decides again", || gate.store().inner().stats().breaker == BreakerState::Closed)
         .await;
 }
+
+#[test]
+fn holds_from_leases_are_settled_and_records_close_leased_accounts() {
+    virtual_time().block_on(async {
+        let world = World::new(Quota::per_minute(1000), &[vec![], vec![]]);
+        let [one, two] = [&world.gateways[0], &world.gateways[1]];
+        let left = async || {
+            // What is left of leases is refunded by then.
+            sleep(2 * LEASE).await;
+            one.peek(&world.charge(1).into()).await.unwrap().standings[0].remaining()
+        };
+        assert_eq!(world.admitted(0, 100, 0).await, 100);
+        assert!(world.decided_from_leases() > 0);
+        let held = Charges::from(world.charge(10));
+        // At once, while the lease lasts, and when it is over.
+        for (units, wait, remaining) in [
+            (3, Duration::ZERO, 897),
+            (25, Duration::ZERO, 872),
+            (3, 2 * LEASE, 869),
+            (25, 2 * LEASE, 844),
+            (10, Duration::ZERO, 834),
+        ] {
+            let at = one.spend(&held).await.unwrap().at;
+            sleep(wait).await;
+            let settlement = Settlement { at, units, once: None };
+            assert_eq!(one.settle(&held, settlement).await.unwrap(), Settled::Now);
+            assert_eq!(left().await, remaining, "{units} of ten after {wait:?}");
+        }
+        let record = world.charge(1).record(NonZeroU32::new(5000).unwrap());
+        assert!(!two.spend(&record.into()).await.unwrap().spent);
+        assert_eq!(left().await, 0);
+        for gateway in [0, 1] {
+            assert_eq!(world.admitted(gateway, 5, 0).await, 0, "closed at every gateway");
+        }
+        sleep(Duration::from_secs(60)).await;
+        assert_eq!(left().await, 1000, "for a window at most");
+    });
+}

@@ -308,8 +308,8 @@ fn watched(policy: Policy) -> (RequestLimiter, Outcomes) {
 }
 
 /// What a server without Tower does.
-async fn pass(
-    limiter: &RequestLimiter,
+async fn pass<S: Store>(
+    limiter: &RequestLimiter<S>,
     response: Response<Body>,
 ) -> Response<slidegate_tower::SettlingBody<Body>> {
     let request = get("/");
@@ -491,13 +491,7 @@ async fn unsettled(hangs: bool, requests: usize) -> Vec<SettleOutcome> {
     let limiter = RequestLimiter::new(Gate::new(policies([login]).build().unwrap(), store))
         .on_settled(move |_, outcome| seen.lock().unwrap().push(outcome));
     for _ in 0..requests {
-        let request = get("/");
-        let LimiterOutcome::Pass(mut decision) = limiter.decide(RequestHead::from(&request)).await
-        else {
-            panic!("it may pass");
-        };
-        let pending = limiter.await_response(decision.as_ref());
-        limiter.respond(pending, decision.as_mut(), status(200));
+        pass(&limiter, status(200)).await;
     }
     outcomes.lock().unwrap().clone()
 }
@@ -517,13 +511,7 @@ async fn what_the_gates_own_store_has_counted_is_settled_there() {
     let limiter =
         RequestLimiter::new(gate).on_settled(move |_, outcome| seen.lock().unwrap().push(outcome));
     for _ in 0..20 {
-        let request = get("/");
-        let LimiterOutcome::Pass(mut decision) = limiter.decide(RequestHead::from(&request)).await
-        else {
-            panic!("every one was given back");
-        };
-        let pending = limiter.await_response(decision.as_ref());
-        limiter.respond(pending, decision.as_mut(), status(200));
+        pass(&limiter, status(200)).await;
     }
     limiter.settled().await;
     let refunded = SettleOutcome::Refunded(1.try_into().unwrap());
@@ -538,19 +526,10 @@ async fn waiting_for_the_end_keeps_no_settlement_from_its_turn() {
     let store = Unsettling { store: MemoryStore::new(), hangs: true };
     let limiter = RequestLimiter::new(Gate::new(policies([login]).build().unwrap(), store))
         .on_settled(move |_, outcome| seen.lock().unwrap().push(outcome));
-    let answer = async || {
-        let request = get("/");
-        let LimiterOutcome::Pass(mut decision) = limiter.decide(RequestHead::from(&request)).await
-        else {
-            panic!("it may pass");
-        };
-        let pending = limiter.await_response(decision.as_ref());
-        limiter.respond(pending, decision.as_mut(), status(200));
-    };
-    answer().await;
+    pass(&limiter, status(200)).await;
     let mut end = Box::pin(limiter.settled());
     let waited = tokio::time::timeout(Duration::from_millis(20), &mut end).await;
     assert!(waited.is_err(), "one is in flight");
-    answer().await;
+    pass(&limiter, status(200)).await;
     assert_eq!(*outcomes.lock().unwrap(), [], "the second waits for the store, too");
 }

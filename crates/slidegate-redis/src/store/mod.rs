@@ -326,7 +326,8 @@ impl RedisStore {
         Ok(ScriptCall::refund(&self.0.connection.scripts, charges, &keys, at))
     }
 
-    /// A call that settles once, however often it is sent, and by whom if the settlement has a name.
+    /// A call that settles once, however often it is sent. If the settlement has a name, it is done once
+    /// by all processes together.
     fn settle_call(
         &self,
         charges: &[Charge<'_>],

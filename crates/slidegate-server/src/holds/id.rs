@@ -11,7 +11,7 @@ use ring::hkdf::{HKDF_SHA256, Prk, Salt};
 use slidegate::limit::Quotas;
 use slidegate::{HeldCharge, Hold, Quota, SpentIn, Timestamp};
 
-/// A key that seals ids. Whoever has it can make them.
+/// A key that seals ids. Every process that has it can make and open them.
 pub(super) struct IdKey(Prk);
 
 /// Random bytes that an id begins with. Each id is sealed with a key derived from them, because the

@@ -25,7 +25,7 @@ pub struct Settlement<'a> {
 pub struct Once<'a> {
     /// The name, which no other settlement has.
     pub id: &'a str,
-    /// For how long the store has to remember it: nobody presents it later.
+    /// How long the store has to remember it. Callers do not present the name later.
     pub within: Duration,
 }
 

@@ -12,9 +12,9 @@ use crate::policy::join;
 /// What the response to a request changes about its cost. Until then, the policy's cost is held.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ResponseRule {
-    /// Which requests count; all if none is said.
+    /// Which requests count. Without it, all do.
     pub counted: Option<Counted>,
-    /// Where the response says what the request has cost; the hold is right if none is said.
+    /// Where the response says what the request has cost. Without it, the hold is the cost.
     pub cost: Option<CostSource>,
 }
 
@@ -47,7 +47,7 @@ pub enum HeadCost {
     Units(u32),
     /// Its body may say more.
     InBody,
-    /// There is no header that has the cost: the hold is the cost.
+    /// The response lacks the header with the cost, so the hold is the cost.
     Missing,
     /// The header that has the cost is not one number: the hold is the cost.
     Malformed,
