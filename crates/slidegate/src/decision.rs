@@ -8,6 +8,7 @@ use crate::hold::{HeldCharge, Hold, SpentIn};
 use crate::limit::{Name, Quotas, Receipt, Standing, Standings, Timestamp};
 use crate::policy::matching::{Match, Matches};
 use crate::policy::{CandidateStanding, CheckedPlan, Identity, ResponseRule};
+use crate::verdict::{Block, Verdict};
 
 /// Whether a request may pass, and where every quota that it touched stands. The default is that of
 /// a request that matches no policy.
@@ -19,47 +20,6 @@ pub struct Decision {
     pub(crate) degraded: bool,
     pub(crate) recorded: bool,
     banned_by: Option<Name>,
-}
-
-/// The yes or no.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub enum Verdict {
-    /// The request may pass, and its cost is spent.
-    #[default]
-    Allow,
-    /// A quota is used up. The request would be denied at any moment before `retry_after`, and is
-    /// allowed then if nothing else is spent.
-    Deny {
-        /// How long until then.
-        retry_after: Duration,
-    },
-    /// The request may not pass, whatever its quotas have left.
-    Block(Block),
-}
-
-/// Why a request may not pass, whatever its quotas have left.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Block {
-    /// The operator has listed the client as blocked.
-    Listed,
-    /// The request has an API key that was not issued, and such are
-    /// [refused](crate::policy::UnknownKeys::Refuse).
-    UnknownKey,
-    /// The request costs more than a quota allows in a whole window.
-    CostAboveUnits,
-    /// The identity was denied too often under a policy with a ban.
-    Banned {
-        /// How long until the ban has ended, and until the quotas have room again that had none
-        /// when it began.
-        retry_after: Duration,
-    },
-    /// An operator has banned the identity by an [override](crate::policy::Override).
-    Suspended {
-        /// How long until the override has ended.
-        retry_after: Duration,
-    },
 }
 
 /// How one policy took part in a decision.
@@ -212,11 +172,19 @@ impl Decision {
     pub fn retry_after(&self) -> Option<Duration> {
         match self.verdict {
             Verdict::Deny { retry_after }
-            | Verdict::Block(Block::Banned { retry_after } | Block::Suspended { retry_after }) => {
-                Some(retry_after)
-            }
+            | Verdict::Block(
+                Block::Banned { retry_after }
+                | Block::Suspended { retry_after }
+                | Block::UncheckedToken { retry_after },
+            ) => Some(retry_after),
             Verdict::Allow
-            | Verdict::Block(Block::Listed | Block::UnknownKey | Block::CostAboveUnits) => None,
+            | Verdict::Block(
+                Block::Listed
+                | Block::UnknownKey
+                | Block::KeysUnavailable
+                | Block::InvalidToken
+                | Block::CostAboveUnits,
+            ) => None,
         }
     }
 

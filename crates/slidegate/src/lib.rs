@@ -63,10 +63,11 @@ mod identity;
 pub mod limit;
 mod limiter;
 pub mod policy;
+mod verdict;
 
 pub use crate::chosen::ChosenStats;
-pub use crate::decision::{Block, Decision, PolicyStanding, Verdict};
-pub use crate::gate::{Admin, Gate, Inspection};
+pub use crate::decision::{Decision, PolicyStanding};
+pub use crate::gate::{Admin, CallerAccount, CallerBan, CallerStanding, Gate, Inspection};
 pub use crate::hold::{HeldCharge, Hold, SpentIn};
 pub use crate::limit::{
     Account, Clock, ManualClock, MemoryStore, Name, Quota, QuotaError, Standing, Store, StoreError,
@@ -74,10 +75,11 @@ pub use crate::limit::{
 };
 pub use crate::limiter::{Denied, Limiter};
 pub use crate::policy::{
-    AccessList, AccountError, Action, Ban, CandidateStanding, Consistency, Cost, Facts, Identity,
-    NamedCharge, OnStoreError, Override, Overrides, Plan, Policies, Policy, PolicyErrors, Scope,
-    Source,
+    AccessList, AccountError, Action, Ban, Bearer, CandidateStanding, Consistency, Cost, Facts,
+    Identity, NamedCharge, OnStoreError, Override, Overrides, Plan, Policies, Policy, PolicyErrors,
+    Scope, Source,
 };
+pub use crate::verdict::{Block, Verdict};
 
 /// The project's README, whose examples are tests.
 #[cfg(doctest)]

@@ -126,7 +126,7 @@ impl<S: Store> Admin<'_, S> {
         quotas: Option<&'p Quotas>,
     ) -> Result<(Match<'p>, OverrideEffect, Vec<u32>), AccountError> {
         let policy = policies.find(&account.policy)?;
-        let of_key = policies.api_keys.get(&account.identity).map(|key| &*key.plan.name);
+        let of_key = policies.plan_of(&account.identity).map(|plan| &*plan.name);
         let charge = NamedCharge {
             policy: &account.policy,
             identity: account.identity,

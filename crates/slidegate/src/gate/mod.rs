@@ -1,6 +1,7 @@
 //! The engine: facts in, decision out.
 
 mod admin;
+mod caller;
 mod uncounted;
 
 use std::future::Future;
@@ -15,7 +16,7 @@ use smallvec::SmallVec;
 
 use self::uncounted::Uncounted;
 use crate::chosen::{ChosenIdentities, ChosenStats};
-use crate::decision::{Block, Decision, PolicyStanding};
+use crate::decision::{Decision, PolicyStanding};
 use crate::hold::{HeldCharge, Hold, SpentIn};
 use crate::limit::clock::{Clock, Timestamp, Warning};
 use crate::limit::memory::{Commit, MemoryStore};
@@ -27,8 +28,10 @@ use crate::policy::ban::{ActiveBan, Bans};
 use crate::policy::matching::{AccountError, Match, Matches, NamedCharge, Policies};
 use crate::policy::overrides::{Overrides, OverridesAt};
 use crate::policy::{BadRequest, CheckedPolicy, Explanation, Facts, Identity, OnStoreError, Scope};
+use crate::verdict::Block;
 
 pub use self::admin::{Admin, Inspection};
+pub use self::caller::{CallerAccount, CallerBan, CallerStanding};
 
 /// Decides requests by policies, with accounts in a store.
 ///
@@ -129,6 +132,33 @@ impl<S: Store> Gate<S> {
     pub async fn decide(&self, facts: &Facts<'_>) -> Result<Decision, StoreError> {
         let active = self.active.load();
         self.charge(self.resolve(&active, facts, Commit::Spend), Commit::Spend).await
+    }
+
+    /// The refusal of a request whose address alone is enough to refuse it: it is blocked or banned, or a
+    /// local policy that counts by address has no room. For callers that have costly work to do before
+    /// they know the rest of the facts, such as checking a signature. If the request may go on, nothing
+    /// is spent: [`decide`](Self::decide) follows.
+    pub fn refuse_by_address(&self, facts: &Facts<'_>) -> Option<Decision> {
+        let active = self.active.load();
+        let facts = &self.dated(&active, facts);
+        let matches = active.policies.resolve_by_address(facts, self.overrides_now(&active));
+        if let Some(decision) = self.decide_uncharged(&matches) {
+            return Some(decision).filter(|decision| !decision.is_allowed());
+        }
+        let has_room = {
+            let charges = matches.charges(|_| true);
+            charges.is_empty() || self.local.peek_now(&charges).is_ok_and(|receipt| receipt.spent)
+        };
+        if has_room {
+            return None;
+        }
+        let decision = ready_now(pin!(self.charge(matches, Commit::Spend))).ok()?;
+        if decision.is_allowed() {
+            // A unit came back in between.
+            let _ = ready_now(pin!(self.settle(&decision.hold(), |_| 0, None)));
+            return None;
+        }
+        Some(decision)
     }
 
     /// Tells what would be decided now, and spends nothing. Standings are as they are.
@@ -261,7 +291,8 @@ impl<S: Store> Gate<S> {
 
     /// Tells which policies a request falls under, for which identity, and why not the others.
     pub fn explain(&self, facts: &Facts<'_>) -> Explanation {
-        self.active.load().policies.explain(facts)
+        let active = self.active.load();
+        active.policies.explain(&self.dated(&active, facts))
     }
 
     /// Puts other policies in force. Accounts keep their history wherever the policy's name and
@@ -316,17 +347,38 @@ impl<S: Store> Gate<S> {
         commit: Commit,
     ) -> Matches<'r> {
         let policies = &active.policies;
-        let admits = |policy: &CheckedPolicy, identity: &Identity| {
+        let overrides = self.overrides_now(active);
+        let facts = &self.dated(active, facts);
+        policies.resolve(facts, overrides, self.admits(policies, facts, commit))
+    }
+
+    /// Tells whether an identity that a client chose counts under a policy.
+    fn admits<'a>(
+        &'a self,
+        policies: &'a Policies,
+        facts: &Facts<'_>,
+        commit: Commit,
+    ) -> impl Fn(&CheckedPolicy, &Identity) -> bool + use<'a, S> {
+        let client = facts.client;
+        move |policy, identity| {
             // Of a client without an address, nothing can be counted instead.
-            let Some(address) = facts.client else { return true };
+            let Some(address) = client else { return true };
             let has_room = || match policy.scope {
                 Scope::Local => self.local.has_room_for(&policy.name, identity),
                 Scope::Shared => self.store.has_room_for(&policy.name, identity),
             };
             let (now, remember) = (self.now(), commit == Commit::Spend);
             self.chosen.admit(identity, address, policies.bound, now, remember, has_room)
-        };
-        policies.resolve(facts, self.overrides_now(active), admits)
+        }
+    }
+
+    /// The facts with the time, if there are keys that expire.
+    fn dated<'f>(&self, active: &ActivePolicies, facts: &Facts<'f>) -> Facts<'f> {
+        match active.policies.has_expiring_keys {
+            // By the calendar, which other systems go by too.
+            true => facts.at(self.local.clock.wall()),
+            false => *facts,
+        }
     }
 
     async fn run_named(
@@ -380,7 +432,9 @@ impl<S: Store> Gate<S> {
     /// spent is taken back then.
     async fn charge(&self, matches: Matches<'_>, commit: Commit) -> Result<Decision, StoreError> {
         if let Some(decision) = self.decide_uncharged(&matches) {
-            return Ok(decision);
+            let is_for_credentials = commit == Commit::Spend && matches.refused.is_some();
+            let guarded = is_for_credentials.then(|| self.charge_by_address(&matches)).flatten();
+            return Ok(guarded.unwrap_or(decision));
         }
         self.warn_of_unknown_plan(&matches);
         let mut decision = Decision::with_capacity(matches.iter().count());
@@ -433,6 +487,21 @@ impl<S: Store> Gate<S> {
         Ok(decision)
     }
 
+    /// Charges a request that is refused for its credentials to the policies that count by address alone,
+    /// so that inventing credentials is not free. Their denial, if they have no room.
+    fn charge_by_address(&self, matches: &Matches<'_>) -> Option<Decision> {
+        let by_address = |matched: &Match<'_>| matched.policy.is_by_address();
+        let charges = matches.charges(by_address);
+        if charges.is_empty() {
+            return None;
+        }
+        let receipt = self.local.attempt(&charges, Commit::Spend).ok()?;
+        let mut decision = Decision::default();
+        let spent = Commit::Spend.spent(SpentIn::Local as fn(Timestamp) -> SpentIn);
+        decision.add(&receipt, matches, by_address, spent);
+        Some(decision).filter(|decision| !decision.is_allowed())
+    }
+
     /// The decision on a request that is not to be charged.
     fn decide_uncharged(&self, matches: &Matches<'_>) -> Option<Decision> {
         if matches.records {
@@ -447,8 +516,8 @@ impl<S: Store> Gate<S> {
         if matches.exempt {
             return Some(Decision::default());
         }
-        if matches.unknown_key {
-            return Some(Decision::blocked(Block::UnknownKey, None));
+        if let Some(block) = matches.refused {
+            return Some(Decision::blocked(block, None));
         }
         if matches.too_costly {
             return Some(Decision::blocked(Block::CostAboveUnits, None));

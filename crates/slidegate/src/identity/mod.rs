@@ -30,7 +30,7 @@ pub struct Identity(ArrayString<MAX_IDENTITY_LEN>);
 impl Identity {
     /// An identity of any kind, for what only the application knows: a tenant, a team, a device.
     ///
-    /// The kind is a word of lower-case letters, digits and hyphens. `user`, `api-key`,
+    /// The kind is a word of lower-case letters, digits and hyphens. `user`, `customer`, `api-key`,
     /// `authorization` and `ip` mean what the constructors of these names make; any other text that
     /// is no such word becomes part of a digest under the kind `other`.
     ///
@@ -72,6 +72,11 @@ impl Identity {
     /// A user whose id comes from a header, and may be no UTF-8.
     pub(crate) fn user_bytes(id: &[u8]) -> Self {
         Self::text("user", id)
+    }
+
+    /// A customer, whose API keys and users spend from one account.
+    pub fn customer(name: &str) -> Self {
+        Self::text("customer", name.as_bytes())
     }
 
     /// The bearer of an API key, which is digested. White space around the key is not part of it.
@@ -127,7 +132,8 @@ impl Identity {
             "proxy-authorization" => Self::credentials("proxy-authorization", value),
             "cookie" => Self::secret("cookie", value),
             // A header of this name must not pass for the real thing.
-            taken @ ("user" | "ip" | "api-key" | "everyone" | "anonymous" | "header" | "other") => {
+            taken @ ("user" | "customer" | "ip" | "api-key" | "everyone" | "anonymous"
+            | "header" | "other") => {
                 Self::of(format_args!("header:~{:032x}", digest(taken, value)))
             }
             name => Self::text(name, value),
@@ -178,6 +184,11 @@ impl Identity {
     /// Whether a text has the form of the digest that stands for a secret in an identity.
     pub fn is_digest(text: &str) -> bool {
         text.len() == 32 && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
+    }
+
+    /// The bearer of an API key of which only a digest is known.
+    pub(crate) fn key_digest(digest: u128) -> Self {
+        Self::of(format_args!("api-key:{digest:032x}"))
     }
 
     /// All requests together.
@@ -255,8 +266,20 @@ impl Identity {
     }
 }
 
+/// The first half of the plain SHA-256 digest of a value.
+pub(crate) fn sha256(value: &[u8]) -> u128 {
+    half(Sha256::new().chain_update(value))
+}
+
+pub(crate) fn sha256_hex(value: &[u8]) -> String {
+    let digest = Sha256::digest(value);
+    let (first, last) = digest.split_at(16);
+    let half = |half: &[u8]| u128::from_be_bytes(*half.first_chunk().expect("16 of 32 bytes"));
+    format!("{:032x}{:032x}", half(first), half(last))
+}
+
 /// Digests a value together with its kind, so that equal values of two kinds differ.
-fn digest(kind: &str, value: &[u8]) -> u128 {
+pub(crate) fn digest(kind: &str, value: &[u8]) -> u128 {
     half(begin_digest(kind).chain_update(value))
 }
 

@@ -1,5 +1,7 @@
 //! What the ledgers of one account hold at one instant.
 
+use std::num::NonZeroU32;
+
 use crate::limit::{Quota, Timestamp};
 
 /// The ledgers of an account, as [`Store::read`](crate::Store::read) finds them.
@@ -44,5 +46,59 @@ impl LedgerReading {
     /// The units of all entries. They may be more than the quota's, if it had more before.
     pub fn spent(&self) -> u32 {
         self.entries.iter().fold(0, |sum, entry| sum.saturating_add(entry.units))
+    }
+
+    /// How many units are left.
+    pub fn remaining(&self) -> u32 {
+        self.quota.units().get().saturating_sub(self.spent())
+    }
+
+    /// The instant from which so many units more fit if nothing else is spent: `now` if they do
+    /// already. They do not fit a tick earlier. None if the quota has fewer units.
+    ///
+    /// ```
+    /// use slidegate::limit::{LedgerEntry, LedgerReading};
+    /// use slidegate::{Quota, Timestamp};
+    ///
+    /// let at = Timestamp::from_millis;
+    /// let spent = LedgerEntry { stamp: at(10_000), units: 3 };
+    /// let ledger = LedgerReading { quota: Quota::per_minute(5), entries: vec![spent] };
+    /// let fits_at = |units: u32| ledger.fits_at(units.try_into().unwrap(), at(12_000));
+    /// assert_eq!(fits_at(2), Some(at(12_000)));
+    /// assert_eq!(fits_at(3), Some(at(70_000)));
+    /// assert_eq!(fits_at(6), None);
+    /// ```
+    pub fn fits_at(&self, units: NonZeroU32, now: Timestamp) -> Option<Timestamp> {
+        let may_stay = self.quota.units().get().checked_sub(units.get())?;
+        let mut must_leave = self.spent().saturating_sub(may_stay);
+        let mut at = now;
+        for entry in &self.entries {
+            if must_leave == 0 {
+                break;
+            }
+            must_leave = must_leave.saturating_sub(entry.units);
+            at = now.max(entry.stamp + self.quota.window());
+        }
+        Some(at)
+    }
+
+    /// When the next unit is free again. None if all are.
+    pub fn next_unit_at(&self, now: Timestamp) -> Option<Timestamp> {
+        self.fits_at(NonZeroU32::MIN.saturating_add(self.remaining()), now)
+    }
+
+    /// How many units were spent in each of so many equal parts of the window, oldest first.
+    pub fn density(&self, now: Timestamp, parts: usize) -> Vec<u32> {
+        let (window_ns, mut counts) = (self.quota.window().as_nanos(), vec![0_u32; parts]);
+        for entry in &self.entries {
+            let age_ns = now.saturating_since(entry.stamp).as_nanos();
+            let part = window_ns.saturating_sub(age_ns) * parts as u128 / window_ns;
+            // What is stamped now, or with the tick that ends next, is in the last one.
+            let last = parts.saturating_sub(1);
+            if let Some(count) = counts.get_mut((part as usize).min(last)) {
+                *count = count.saturating_add(entry.units);
+            }
+        }
+        counts
     }
 }

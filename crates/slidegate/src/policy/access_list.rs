@@ -11,7 +11,7 @@ use crate::policy::builder::InvalidValues;
 use crate::policy::credentials::{self, Credentials};
 use crate::policy::paths::Paths;
 use crate::policy::source::has_credentials;
-use crate::policy::{ApiKey, Facts, Identity, Network, Policies, Source};
+use crate::policy::{Facts, Identity, KeyHash, Network, Policies, Source};
 
 /// A list of identities, networks and paths that are exempt or blocked.
 #[must_use]
@@ -42,15 +42,20 @@ impl AccessList {
         self.identity(Source::ApiKey, Identity::api_key(key.as_bytes()))
     }
 
-    /// Lists the bearer of an API key of which only the digest is at hand, as for
-    /// [`ApiKey::from_digest`]. A text that is no digest is an error when the policies are built.
+    /// Lists the bearer of an API key of which only the digest is at hand, by whichever
+    /// [hash](KeyHash). A text that is no digest is an error when the policies are built.
     pub fn api_key_digest(mut self, digest: &str) -> Self {
         // It may be the key itself, so it is not repeated.
-        let key = self.invalid.accept("api_keys", String::new(), ApiKey::from_digest(digest, ""));
-        match key {
-            Some(key) => self.identity(Source::ApiKey, key.identity),
+        let parsed = KeyHash::of_digest(digest).parse(digest);
+        match self.invalid.accept("api_keys", String::new(), parsed) {
+            Some(digest) => self.identity(Source::ApiKey, digest.identity()),
             None => self,
         }
+    }
+
+    /// Lists a customer, whichever of its keys or tokens a request has.
+    pub fn customer(self, name: &str) -> Self {
+        self.identity(Source::Customer, Identity::customer(name))
     }
 
     /// Lists the bearer of an `Authorization` header. Credentials that no request may have in this
@@ -114,7 +119,7 @@ impl AccessList {
     #[inline]
     pub(crate) fn find(&self, facts: &Facts<'_>) -> Option<ListMatch> {
         let by_path = || facts.readings.is_some_and(|path| self.paths.contain_all(path));
-        self.search(facts, by_path, |source, listed| source.read(facts).filter(listed))
+        self.search(facts, by_path, |source, listed| source.read_listed(facts, listed))
     }
 
     /// The entry that the request may be on the list for.

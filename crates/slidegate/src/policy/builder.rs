@@ -10,7 +10,7 @@ use http::{HeaderName, header};
 
 use crate::chosen::ChosenBound;
 use crate::limit::{Name, NameError, Quota, Quotas};
-use crate::policy::api_key::{ApiKey, CheckedKey, UnknownKeys};
+use crate::policy::api_key::{ApiKey, CheckedKey, KeyHash, UnknownKeys};
 use crate::policy::bad_request::credentials_headers;
 use crate::policy::checked::{CheckedPolicy, Limits};
 use crate::policy::descriptors::Descriptors;
@@ -29,6 +29,7 @@ pub struct PoliciesBuilder {
     policies: Vec<Policy>,
     plans: Vec<Plan>,
     api_keys: Vec<ApiKey>,
+    reads_tokens: bool,
     unknown_keys: Option<UnknownKeys>,
     user_header: Option<HeaderName>,
     path_reading: PathReading,
@@ -126,10 +127,18 @@ impl PoliciesBuilder {
         Ok(policies)
     }
 
+    /// Says that tokens are read from `Authorization`, so that a request whose header has another spelling
+    /// than the usual one is refused with `400`: upstream may read a token where the limiter reads none.
+    pub fn reads_tokens(self) -> Self {
+        Self { reads_tokens: true, ..self }
+    }
+
     /// [`build`](Self::build) without its warnings.
     pub fn build_silently(mut self) -> Result<Policies, PolicyErrors> {
         let mut checker = Checker { path_reading: self.path_reading, ..Checker::default() };
         self.plans.into_iter().for_each(|plan| checker.plan(plan));
+        let has_sha256_keys = self.api_keys.iter().any(|key| key.hash == KeyHash::Sha256);
+        let has_expiring_keys = self.api_keys.iter().any(|key| key.expires.is_some());
         let api_keys = checker.api_keys(self.api_keys);
         let policies = checker.policies(self.policies);
         checker.add_all("exempt", &self.exempt.invalid);
@@ -160,13 +169,20 @@ impl PoliciesBuilder {
         let sources = policies.iter().flat_map(|policy| &policy.identity);
         let lists = policies.iter().map(|policy| &policy.exempt);
         let lists = lists.chain([&self.exempt, &self.blocked]).flat_map(|list| &list.sources);
-        let credentials_headers = credentials_headers(sources.chain(lists));
+        let reads_keys = !api_keys.is_empty()
+            || sources.clone().any(|source| source.gives_api_keys() || *source == Source::Customer);
+        let tokens = self.reads_tokens.then_some(&Source::Authorization);
+        let credentials_headers = credentials_headers(sources.chain(lists).chain(tokens));
         Ok(Policies {
             policies,
             router,
             credentials_headers,
             plans: checker.plans,
+            customer_plans: customer_plans(&api_keys),
             api_keys,
+            has_sha256_keys,
+            has_expiring_keys,
+            reads_keys,
             unknown_keys,
             user_header: self.user_header,
             path_reading: self.path_reading,
@@ -175,6 +191,12 @@ impl PoliciesBuilder {
             bound,
         })
     }
+}
+
+/// The plan of each customer: of one whose keys have several, that of any.
+fn customer_plans(api_keys: &HashMap<Identity, CheckedKey>) -> HashMap<Identity, Arc<CheckedPlan>> {
+    let plan_of = |key: &CheckedKey| Some((key.customer?, key.plan.clone()?));
+    api_keys.values().filter_map(plan_of).collect()
 }
 
 /// Gathers what is wrong while a set of policies is checked, and the plans that are good.
@@ -241,7 +263,10 @@ impl Checker {
         let mut names = HashSet::new();
         for key in api_keys {
             let place = key.identity.as_str();
-            let plan = self.known_plan(place, &key.plan);
+            let plan = key.plan.as_ref().map(|plan| self.known_plan(place, plan));
+            if key.customer.as_ref().is_some_and(String::is_empty) {
+                self.add(place, "customer", "", "expected the name of a customer");
+            }
             let name = key.name.as_ref().and_then(|name| self.name(place, name));
             if let Some(name) = &name {
                 if Identity::is_digest(name) {
@@ -251,8 +276,13 @@ impl Checker {
                     self.add(place, "name", name, "another API key has this name");
                 }
             }
-            let Some(plan) = plan else { continue };
-            if checked.insert(key.identity, CheckedKey { name, plan }).is_some() {
+            let plan = match plan {
+                Some(None) => continue,
+                known => known.flatten(),
+            };
+            let customer = key.customer.as_deref().map(Identity::customer);
+            let key_of_plan = CheckedKey { name, customer, plan, expires: key.expires };
+            if checked.insert(key.identity, key_of_plan).is_some() {
                 self.add(place, "plan", "", "this API key already has a plan");
             }
         }

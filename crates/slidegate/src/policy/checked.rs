@@ -114,13 +114,14 @@ impl CheckedPolicy {
         let gives = |source: &Source| match source {
             Source::User => kind == "user",
             Source::Named(named) => kind == named,
-            Source::ApiKey => kind == "api-key",
+            Source::ApiKey => kind == "api-key" || kind == "customer",
             Source::Authorization => kind == "authorization",
             Source::Ip(_) => kind == "ip",
             Source::Header(name) => kind == name.as_str() || kind == "header",
             Source::Descriptor(keys) => ["x", " ", "0.0.0.0"].iter().any(|value| {
                 Identity::descriptor(keys.iter().map(|key| (&**key, *value))).kind() == kind
             }),
+            Source::Customer => kind == "customer",
             Source::Everyone => kind == "everyone",
         };
         self.identity.iter().any(gives) || kind == "anonymous"
@@ -182,6 +183,16 @@ impl CheckedPolicy {
         address.map_or(identity, |address| Identity::ip(address, self.prefixes()))
     }
 
+    /// Whether the client's address alone decides, in this process: it does without an identity, a plan
+    /// and an exemption that credentials would say.
+    pub(crate) fn is_by_address(&self) -> bool {
+        let is_address = |source: &Source| matches!(source, Source::Ip(_));
+        self.scope == Scope::Local
+            && matches!(self.limits, Limits::Quotas(_))
+            && self.identity.iter().all(is_address)
+            && self.exempt.sources.is_empty()
+    }
+
     /// Whether it counts requests, rather than charges by name or descriptors.
     pub(crate) fn is_for_requests(&self) -> bool {
         !self.has_caller_quotas() && self.descriptors.is_none()
@@ -225,7 +236,7 @@ impl Policies {
         plan: Option<&str>,
     ) -> Option<(Quotas, Option<&Name>)> {
         let policy = self.find(&account.policy).ok()?;
-        let of_key = || self.api_keys.get(&account.identity).map(|key| &key.plan);
+        let of_key = || self.plan_of(&account.identity);
         match &policy.limits {
             Limits::Quotas(quotas) => Some((quotas.clone(), None)),
             Limits::CallerQuotas(quotas_of) => Some((quotas_of(&account.identity), None)),
@@ -242,9 +253,25 @@ impl Policies {
         self.plans.values().map(|plan| &**plan).collect()
     }
 
-    /// The API keys that have a plan, as the identities that they are, in no order.
+    /// The API keys and customers that have a plan, as the identities that they are, in no order.
     pub fn plan_keys(&self) -> impl Iterator<Item = (&Identity, &Name)> {
-        self.api_keys.iter().map(|(identity, key)| (identity, &key.plan.name))
+        let keys = self.api_keys.iter().filter(|(_, key)| key.customer.is_none());
+        let keys = keys.filter_map(|(identity, key)| Some((identity, key.plan.as_ref()?)));
+        keys.chain(&self.customer_plans).map(|(identity, plan)| (identity, &plan.name))
+    }
+
+    /// The plan that an identity has by the listed API keys.
+    pub(crate) fn plan_of(&self, identity: &Identity) -> Option<&Arc<CheckedPlan>> {
+        match identity.kind() {
+            "customer" => self.customer_plans.get(identity),
+            "api-key" => self.api_keys.get(identity)?.plan.as_ref(),
+            _ => None,
+        }
+    }
+
+    /// Whether a listed API key is this customer's.
+    pub fn has_customer(&self, identity: &Identity) -> bool {
+        self.api_keys.values().any(|key| key.customer.as_ref() == Some(identity))
     }
 
     /// How API keys that are not listed are treated.

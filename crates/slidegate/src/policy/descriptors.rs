@@ -153,7 +153,7 @@ impl Policies {
                 }
                 _ => Identity::everyone(),
             };
-            let plan = self.api_keys.get(&identity).map(|key| &*key.plan.name);
+            let plan = self.plan_of(&identity).map(|plan| &*plan.name);
             Some(NamedCharge { policy: &policy.name, identity, plan, cost: None, quotas: None })
         })
     }

@@ -3,8 +3,10 @@
 use std::fmt;
 
 use crate::limit::Name;
+use crate::policy::found_key::KeyState;
 use crate::policy::matching::{Match, Skip};
-use crate::policy::{CheckedPolicy, Facts, Identity, ListMatch, Policies, Scope, join};
+use crate::policy::{CheckedPolicy, Facts, Identity, ListMatch, Policies, Scope, Source, join};
+use crate::verdict::Block;
 
 /// Which policies a request falls under, for which identity, and why not under the others. Its
 /// text has a line for each policy.
@@ -35,7 +37,8 @@ impl Policies {
     /// Tells which policies a request falls under, for which identity, and why not the others.
     pub fn explain(&self, facts: &Facts<'_>) -> Explanation {
         let readings = self.path_reading.readings_of(facts.path);
-        let facts = &facts.user_header(self.user_header.as_ref()).readings(&readings);
+        let key = self.find_key(facts);
+        let facts = &facts.user_header(self.user_header.as_ref()).readings(&readings).key(&key);
         let (blocked, exempt) = (self.blocked.find_any(facts), self.exempt.find(facts));
         Explanation {
             listed: blocked.or(exempt).map(|listed| listed.shown(self)),
@@ -46,9 +49,18 @@ impl Policies {
     }
 
     fn explain_one(&self, policy: &CheckedPolicy, facts: &Facts<'_>) -> ExplainedPolicy {
+        let refusal = self.refusal(policy, facts);
         let (identity, effect) = match self.draft(policy, facts, |_| true) {
-            Ok(_) if self.refuses_key(policy, facts) => {
-                (None, "refuses; the API key is unknown".to_owned())
+            Ok(_) if refusal.is_some() => {
+                let why = match refusal {
+                    Some(Block::KeysUnavailable) => {
+                        "the source of its key or token cannot be reached"
+                    }
+                    Some(Block::InvalidToken) => "the token is not valid",
+                    Some(Block::UncheckedToken { .. }) => "too many tokens of this address",
+                    _ => "the API key is unknown",
+                };
+                (None, format!("refuses; {why}"))
             }
             Ok(matched) if matched.is_payable() => {
                 (Some(matched.identity), self.explain_charge(&matched, facts))
@@ -71,9 +83,7 @@ impl Policies {
             Err(Skip::Exempt(listed)) => (None, format!("exempt for {}", listed.shown(self))),
             Err(Skip::Anonymous) => {
                 let sources = join(&policy.identity, ", ");
-                // Of a source that the request has all the same, the key is ignored.
-                let is_unknown = policy.identity.iter().any(|source| source.read(facts).is_some());
-                let why = if is_unknown { " (the API key is unknown)" } else { "" };
+                let why = passed_over(&policy.identity, facts).unwrap_or_default();
                 (None, format!("not for anonymous requests; this one has no {sources}{why}"))
             }
         };
@@ -98,14 +108,11 @@ impl Policies {
         }
         let sources = policy.identity.iter();
         let missing: Vec<_> =
-            sources.take_while(|source| self.read(source, facts).is_none()).collect();
+            sources.take_while(|source| source.read(facts).is_none()).cloned().collect();
         if !missing.is_empty() {
             text += &format!(", having no {}", join(&missing, ", "));
         }
-        // Of a source that is passed over although the request has it, the key is ignored.
-        if missing.iter().any(|source| source.read(facts).is_some()) {
-            text += " (the API key is unknown)";
-        }
+        text += passed_over(&missing, facts).unwrap_or_default();
         if policy.scope == Scope::Local {
             text += ", in this process";
         }
@@ -120,6 +127,13 @@ impl Policies {
         }
         text
     }
+}
+
+/// Why the request's key is passed over, if it has one and these sources would read it.
+fn passed_over(sources: &[Source], facts: &Facts<'_>) -> Option<&'static str> {
+    let is_ignored = facts.key?.state == KeyState::Ignored;
+    let would_read = sources.iter().any(Source::gives_api_keys);
+    (is_ignored && would_read).then_some(" (the API key is unknown)")
 }
 
 impl fmt::Display for Explanation {

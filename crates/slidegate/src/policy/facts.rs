@@ -8,6 +8,9 @@ use std::sync::LazyLock;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 
 use crate::identity::Identity;
+use crate::limit::Timestamp;
+use crate::policy::Bearer;
+use crate::policy::found_key::FoundKey;
 use crate::policy::path_reading::PathReadings;
 
 /// What is known of a request, borrowed from it.
@@ -31,8 +34,13 @@ pub struct Facts<'a> {
     pub(crate) client: Option<IpAddr>,
     pub(crate) user: Option<&'a str>,
     pub(crate) user_header: Option<&'a HeaderName>,
+    pub(crate) customer: Option<&'a str>,
     pub(crate) identities: &'a [Identity],
     pub(crate) plan: Option<&'a str>,
+    pub(crate) bearer: Option<&'a Bearer>,
+    /// Set by the policies, which look the key up once.
+    pub(crate) key: Option<&'a FoundKey<'a>>,
+    pub(crate) now: Option<Timestamp>,
     pub(crate) cost: Option<NonZeroU32>,
 }
 
@@ -51,8 +59,12 @@ impl<'a> Facts<'a> {
             client: None,
             user: None,
             user_header: None,
+            customer: None,
             identities: &[],
             plan: None,
+            bearer: None,
+            key: None,
+            now: None,
             cost: None,
         }
     }
@@ -80,6 +92,13 @@ impl<'a> Facts<'a> {
         Self { user: Some(id), ..self }
     }
 
+    /// The customer that the application knows the client to be. All its keys, users and tokens spend
+    /// from one account, in policies that count by [`Source::Customer`](crate::Source::Customer) or
+    /// [`Source::ApiKey`](crate::Source::ApiKey).
+    pub fn customer(self, name: &'a str) -> Self {
+        Self { customer: Some(name), ..self }
+    }
+
     /// Identities of the application's own [kinds](Identity::new), for policies that count by
     /// [`Source::Named`](crate::Source::Named). One of the kind of a header, such as `api-key`, counts
     /// where the request has no such header. Of several of one kind, the first counts.
@@ -100,6 +119,17 @@ impl<'a> Facts<'a> {
     /// The plan that the application knows the client to have.
     pub fn plan(self, name: &'a str) -> Self {
         Self { plan: Some(name), ..self }
+    }
+
+    /// Who bears the request's credentials, once they have been looked up and checked.
+    pub fn bearer(self, bearer: &'a Bearer) -> Self {
+        Self { bearer: Some(bearer), ..self }
+    }
+
+    /// When it is, for API keys that [expire](crate::policy::ApiKey::expires). A
+    /// [`Gate`](crate::Gate) goes by its clock.
+    pub fn at(self, now: Timestamp) -> Self {
+        Self { now: Some(now), ..self }
     }
 
     /// What the request costs, for policies that do not fix a cost themselves. Local policies count
@@ -134,6 +164,10 @@ impl<'a> Facts<'a> {
     /// All values, so that a block list matches if any is listed.
     pub(crate) fn header_values(&self, name: &HeaderName) -> impl Iterator<Item = &'a [u8]> {
         self.headers.get_all(name).into_iter().map(HeaderValue::as_bytes)
+    }
+
+    pub(crate) fn key(self, key: &'a FoundKey<'a>) -> Self {
+        Self { key: Some(key), ..self }
     }
 
     pub(crate) fn readings(self, readings: &'a PathReadings<'a>) -> Self {

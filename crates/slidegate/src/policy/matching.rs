@@ -15,11 +15,13 @@ use crate::limit::{
 };
 use crate::policy::api_key::{CheckedKey, UnknownKeys};
 use crate::policy::checked::{CheckedPolicy, Limits};
+use crate::policy::found_key::KeyState;
 use crate::policy::overrides::{Grants, OverrideEffect, OverridesAt};
 use crate::policy::path_router::PathRouter;
 use crate::policy::{
     AccessList, Ban, CheckedPlan, Facts, Identity, ListMatch, PathReading, PoliciesBuilder, Source,
 };
+use crate::verdict::Block;
 
 /// A set of policies that can be enforced: everything in it has been checked.
 ///
@@ -43,6 +45,11 @@ pub struct Policies {
     pub(crate) credentials_headers: Vec<HeaderName>,
     pub(crate) plans: BTreeMap<Name, Arc<CheckedPlan>>,
     pub(crate) api_keys: HashMap<Identity, CheckedKey>,
+    pub(crate) customer_plans: HashMap<Identity, Arc<CheckedPlan>>,
+    pub(crate) has_sha256_keys: bool,
+    pub(crate) has_expiring_keys: bool,
+    /// Whether anything depends on the API key of a request.
+    pub(crate) reads_keys: bool,
     pub(crate) unknown_keys: UnknownKeys,
     pub(crate) user_header: Option<HeaderName>,
     pub(crate) path_reading: PathReading,
@@ -109,7 +116,7 @@ pub struct MatchedPolicy<'p> {
     /// Whose account it charges.
     pub identity: Identity,
     /// The quotas that apply.
-    pub quotas: &'p [Quota],
+    pub quotas: Cow<'p, Quotas>,
     /// The plan that the quotas come from.
     pub plan: Option<&'p CheckedPlan>,
     /// How many units the request costs. They may be more than a quota ever allows.
@@ -127,8 +134,8 @@ pub(crate) struct Matches<'p> {
     pub(crate) banned: Option<(Duration, Option<&'p Name>)>,
     /// The operator has listed it as exempt, or an override exempts it from all policies.
     pub(crate) exempt: bool,
-    /// It has an API key that is not listed, and such keys are refused.
-    pub(crate) unknown_key: bool,
+    /// Its credentials are refused.
+    pub(crate) refused: Option<Block>,
     /// It costs more than a policy's quotas ever allow.
     pub(crate) too_costly: bool,
     /// The costs are written down whether they fit or not.
@@ -196,7 +203,8 @@ impl Policies {
         admits: impl Fn(&CheckedPolicy, &Identity) -> bool,
     ) -> Matches<'p> {
         let readings = self.path_reading.readings_of(facts.path);
-        let facts = &facts.user_header(self.user_header.as_ref()).readings(&readings);
+        let key = self.find_key(facts);
+        let facts = &facts.user_header(self.user_header.as_ref()).readings(&readings).key(&key);
         let mut matches = Matches::default();
         matches.blocked = self.blocked.find_any(facts).is_some();
         matches.exempt = !matches.blocked && self.exempt.find(facts).is_some();
@@ -214,9 +222,85 @@ impl Policies {
             if let Ok(matched) =
                 self.draft_found(policy, facts, |identity| admits(policy, identity))
             {
-                matches.unknown_key |= self.refuses_key(policy, facts);
+                matches.refused = matches.refused.or_else(|| self.refusal(policy, facts));
                 matches.add(matched, overrides);
             }
+        }
+        matches
+    }
+
+    /// What becomes of a request by its address, and by what lists and overrides say of it: the policies
+    /// that count by address alone.
+    pub(crate) fn resolve_by_address<'p>(
+        &'p self,
+        facts: &Facts<'_>,
+        overrides: Option<OverridesAt<'_>>,
+    ) -> Matches<'p> {
+        let readings = self.path_reading.readings_of(facts.path);
+        let key = self.find_key(facts);
+        let facts = &facts.user_header(self.user_header.as_ref()).readings(&readings).key(&key);
+        let mut matches = Matches::default();
+        matches.blocked = self.blocked.find_any(facts).is_some();
+        matches.exempt = !matches.blocked && self.exempt.find(facts).is_some();
+        if matches.blocked || matches.exempt {
+            return matches;
+        }
+        if let Some(overrides) = overrides {
+            matches.note(overrides.of_request(facts));
+        }
+        for index in self.router.find(&readings) {
+            let policy = &self.policies[index as usize];
+            if policy.is_by_address()
+                && policy.skips_found(facts).is_none()
+                && let Ok(matched) = self.draft_found(policy, facts, |_| true)
+            {
+                matches.add(matched, overrides);
+            }
+        }
+        matches.too_costly = false;
+        matches
+    }
+
+    /// What becomes of a caller whatever it asks for: the policies that count it by its identities,
+    /// each charged one unit. Conditions on methods and paths do not apply, nor do exemptions of paths.
+    /// A ban by an override counts if it is for all policies.
+    pub(crate) fn resolve_caller<'p>(
+        &'p self,
+        facts: &Facts<'_>,
+        overrides: Option<OverridesAt<'_>>,
+        admits: impl Fn(&CheckedPolicy, &Identity) -> bool,
+    ) -> Matches<'p> {
+        let key = self.find_key(facts);
+        let facts = &facts.user_header(self.user_header.as_ref()).key(&key);
+        let mut matches = Matches::default();
+        matches.blocked = {
+            let readings = self.path_reading.readings_of(facts.path);
+            self.blocked.find_any(&facts.readings(&readings)).is_some()
+        };
+        // Without readings of its path, a request is on a list for its identities alone.
+        matches.exempt = !matches.blocked && self.exempt.find(facts).is_some();
+        if matches.blocked || matches.exempt {
+            return matches;
+        }
+        if let Some(overrides) = overrides {
+            matches.note(overrides.of_request(facts));
+        }
+        for policy in self.policies.iter().filter(|policy| policy.is_for_requests()) {
+            if policy.exempt.find(facts).is_some() {
+                continue;
+            }
+            let drafted = self.draft_found(policy, facts, |identity| admits(policy, identity));
+            let Ok(mut matched) = drafted else { continue };
+            matches.refused = matches.refused.or_else(|| self.refusal(policy, facts));
+            matched.cost = NonZeroU32::MIN;
+            if let Some(overrides) = overrides {
+                matches.note(overrides.everywhere(&matched.identity));
+                if overrides.under(policy, &matched.identity).exempt.is_some() {
+                    continue;
+                }
+                matched.raise(overrides.grants(&policy.name, &matched.identity));
+            }
+            matches.list.push(matched);
         }
         matches
     }
@@ -239,18 +323,19 @@ impl Policies {
         facts: &Facts<'f>,
     ) -> impl Iterator<Item = MatchedPolicy<'p>> {
         let readings = self.path_reading.readings_of(facts.path);
+        let key = self.find_key(facts);
         let facts = facts.user_header(self.user_header.as_ref());
         let is_listed = {
-            let facts = facts.readings(&readings);
+            let facts = facts.readings(&readings).key(&key);
             self.blocked.find_any(&facts).is_some() || self.exempt.find(&facts).is_some()
         };
         let policies = if is_listed { &[][..] } else { &self.policies[..] };
         policies.iter().filter_map(move |policy| {
-            let matched = self.draft(policy, &facts.readings(&readings), |_| true).ok()?;
-            let Cow::Borrowed(quotas) = matched.quotas else { return None };
-            let (identity, cost) = (matched.identity, matched.cost);
+            let facts = facts.readings(&readings).key(&key);
+            let matched = self.draft(policy, &facts, |_| true).ok()?;
+            let Match { identity, quotas, cost, .. } = matched;
             let plan = matched.plan.map(|plan| &**plan);
-            Some(MatchedPolicy { policy, identity, quotas: quotas.as_slice(), plan, cost })
+            Some(MatchedPolicy { policy, identity, quotas, plan, cost })
         })
     }
 
@@ -270,6 +355,8 @@ impl Policies {
             }
             if let Some(overrides) = overrides {
                 matches.note(overrides.around(&charge.identity));
+                // That of an API key counts too, though its customer is charged.
+                matches.note(overrides.everywhere(&charge.identity));
             }
             let draft = self.match_named(policy, charge);
             match drafts.iter_mut().find(|other| other.is_same_account(&draft)) {
@@ -305,11 +392,12 @@ impl Policies {
         admits: impl Fn(&Identity) -> bool,
     ) -> Result<Match<'p>, Skip> {
         let identity = self.identity(policy, facts, admits).ok_or(Skip::Anonymous)?;
-        let plan = match &policy.limits {
-            Limits::Quotas(_) | Limits::CallerQuotas(_) => &[],
-            Limits::Plans { header, .. } => self.plan_name(header.as_ref(), facts),
+        let (plan, quotas) = match &policy.limits {
+            Limits::Quotas(_) | Limits::CallerQuotas(_) => (&[][..], None),
+            Limits::Plans { header, .. } => self.terms(header.as_ref(), facts),
         };
-        Ok(self.matched(policy, identity, plan, policy.cost.of_request(facts.cost), None))
+        let quotas = quotas.cloned().map(Cow::Owned);
+        Ok(self.matched(policy, identity, plan, policy.cost.of_request(facts.cost), quotas))
     }
 
     /// How a policy counts a charge that is named.
@@ -320,7 +408,8 @@ impl Policies {
     ) -> Match<'p> {
         let plan = charge.plan.unwrap_or_default().as_bytes();
         let cost = charge.cost.unwrap_or_else(|| policy.cost.of_request(None));
-        self.matched(policy, policy.account_of(charge.identity), plan, cost, charge.quotas)
+        let identity = self.account_of(policy.account_of(charge.identity));
+        self.matched(policy, identity, plan, cost, charge.quotas.map(Cow::Borrowed))
     }
 
     /// The match of an identity, by the quotas that are given. Else, if the policy uses plans, by
@@ -332,12 +421,12 @@ impl Policies {
         identity: Identity,
         plan_name: &[u8],
         cost: NonZeroU32,
-        given: Option<&'p Quotas>,
+        given: Option<Cow<'p, Quotas>>,
     ) -> Match<'p> {
+        let caller_quotas = given.is_some();
         let (quotas, plan, unknown_plan) = match (given, &policy.limits) {
-            (Some(quotas), _) | (None, Limits::Quotas(quotas)) => {
-                (Cow::Borrowed(quotas), None, None)
-            }
+            (Some(quotas), _) => (quotas, None, None),
+            (None, Limits::Quotas(quotas)) => (Cow::Borrowed(quotas), None, None),
             (None, Limits::CallerQuotas(quotas_of)) => {
                 (Cow::Owned(quotas_of(&identity)), None, None)
             }
@@ -355,29 +444,31 @@ impl Policies {
             policy,
             identity,
             // The window of given quotas may be too short for leases.
-            ledgers: policy.ledgers_beside(&quotas, policy.lease.filter(|_| given.is_none())),
+            ledgers: policy.ledgers_beside(&quotas, policy.lease.filter(|_| !caller_quotas)),
             candidate: policy.candidate.as_ref().map(Cow::Borrowed),
             quotas,
             plan,
             unknown_plan,
             cost,
-            caller_quotas: given.is_some(),
+            caller_quotas,
         }
     }
 
-    /// The name of the plan that the application names, else that of the API key, else that of the
-    /// header; empty if there is none.
-    fn plan_name<'f>(&'f self, header: Option<&HeaderName>, facts: &Facts<'f>) -> &'f [u8] {
+    /// The name of the plan that the application names, else the quotas or the plan of who bears the
+    /// credentials, else the plan of the header; empty if there is none.
+    fn terms<'f>(
+        &self,
+        header: Option<&HeaderName>,
+        facts: &Facts<'f>,
+    ) -> (&'f [u8], Option<&'f Quotas>) {
+        let key = facts.key.copied().unwrap_or_default();
         if let Some(name) = facts.plan {
-            return name.as_bytes();
+            return (name.as_bytes(), None);
         }
-        if !self.api_keys.is_empty()
-            && let Some(key) = Source::ApiKey.read(facts)
-            && let Some(key) = self.api_keys.get(&key)
-        {
-            return key.plan.name.as_bytes();
+        if key.quotas.is_some() || key.plan.is_some() {
+            return (key.plan.unwrap_or_default().as_bytes(), key.quotas);
         }
-        header.and_then(|header| facts.trusted_header(header)).unwrap_or_default()
+        (header.and_then(|header| facts.trusted_header(header)).unwrap_or_default(), None)
     }
 
     /// Whose account a request is counted in: the first source's that finds an identity. Those that
@@ -392,8 +483,8 @@ impl Policies {
     ) -> Option<Identity> {
         let mut is_refused = false;
         for source in &policy.identity {
-            let Some(identity) = self.read(source, facts) else { continue };
-            if !self.is_chosen(source, &identity, facts) || admits(&identity) {
+            let Some(identity) = source.read(facts) else { continue };
+            if !is_chosen(source, &identity, facts) || admits(&identity) {
                 return Some(identity);
             }
             is_refused = true;
@@ -404,39 +495,23 @@ impl Policies {
         // A header that is sent twice is not read, and does not evade the policy. Nor does a key that
         // is refused.
         let is_anonymous =
-            || !is_refused && self.check(facts).is_ok() && !self.refuses_key(policy, facts);
+            || !is_refused && self.check(facts).is_ok() && self.refusal(policy, facts).is_none();
         let is_skipped = policy.skip_anonymous && is_anonymous();
         (!is_skipped).then(Identity::anonymous)
     }
+}
 
-    /// Whether a client chose its identity, and could choose another with the next request: it is
-    /// neither issued nor known to the application.
-    #[inline]
-    fn is_chosen(&self, source: &Source, identity: &Identity, facts: &Facts<'_>) -> bool {
-        matches!(source, Source::ApiKey | Source::Authorization | Source::Header(_))
-            && !facts.identities.contains(identity)
-            && !self.api_keys.contains_key(identity)
-    }
-
-    /// The request's identity by a source, unless it is an API key that is not listed and such
-    /// keys have no accounts.
-    #[inline]
-    pub(crate) fn read(&self, source: &Source, facts: &Facts<'_>) -> Option<Identity> {
-        let identity = source.read(facts)?;
-        let is_unknown = self.unknown_keys != UnknownKeys::Own
-            && source.gives_api_keys()
-            && !self.api_keys.contains_key(&identity);
-        (!is_unknown).then_some(identity)
-    }
-
-    /// Whether a policy that counts a request refuses it for its API key.
-    pub(crate) fn refuses_key(&self, policy: &CheckedPolicy, facts: &Facts<'_>) -> bool {
-        self.unknown_keys == UnknownKeys::Refuse
-            && !policy.shadow
-            && policy.identity.iter().filter(|source| source.gives_api_keys()).any(|source| {
-                source.read(facts).is_some_and(|key| !self.api_keys.contains_key(&key))
-            })
-    }
+/// Whether a client chose its identity, and could choose another with the next request: it is neither
+/// issued nor known to the application.
+#[inline]
+fn is_chosen(source: &Source, identity: &Identity, facts: &Facts<'_>) -> bool {
+    let is_of_client = match source {
+        source if source.gives_api_keys() => {
+            facts.key.is_some_and(|key| key.state == KeyState::Own)
+        }
+        source => matches!(source, Source::Authorization | Source::Header(_)),
+    };
+    is_of_client && !facts.identities.contains(identity)
 }
 
 impl<'p> Matches<'p> {

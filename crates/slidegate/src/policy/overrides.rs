@@ -182,9 +182,10 @@ impl<'o> OverridesAt<'o> {
                 effect.banned = effect.banned.max(self.everywhere(identity).banned);
                 false
             });
-            if let Some(identity) = source.read(facts) {
-                effect.exempt = effect.exempt.max(self.everywhere(&identity).exempt);
-            }
+            source.read_listed(facts, |identity| {
+                effect.exempt = effect.exempt.max(self.everywhere(identity).exempt);
+                false
+            });
         }
         let named = facts.identities.iter().map(|identity| self.everywhere(identity));
         named.fold(effect, OverrideEffect::and)

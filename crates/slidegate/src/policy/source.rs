@@ -7,7 +7,7 @@ use std::str::FromStr;
 use http::{HeaderName, header};
 
 use crate::policy::credentials::{self, Credentials};
-use crate::policy::{Facts, Identity, ParseError, Prefixes};
+use crate::policy::{Facts, Identity, KeyHash, ParseError, Prefixes};
 
 /// Where an identity is read from. A policy has a list of them; the first that is present wins.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -15,8 +15,10 @@ pub enum Source {
     /// The user that the application has authenticated, or that a trusted peer names in the
     /// policies' [`user_header`](crate::policy::PoliciesBuilder::user_header).
     User,
-    /// The `X-API-Key` header, digested.
+    /// The `X-API-Key` header, digested; of a customer's key, the customer.
     ApiKey,
+    /// The customer whose API key or token the request has.
+    Customer,
     /// The `Authorization` header, digested.
     Authorization,
     /// The client's address, or its network.
@@ -49,12 +51,22 @@ impl Source {
     pub fn read(&self, facts: &Facts<'_>) -> Option<Identity> {
         match self {
             Self::User => {
-                facts.user_id().map(Identity::user_bytes).or_else(|| facts.identity("user"))
+                let named = facts.user_id().map(Identity::user_bytes);
+                let named = named.or_else(|| facts.identity("user"));
+                named.or_else(|| facts.bearer.and_then(|bearer| bearer.user))
             }
             Self::Named(kind) => facts.identity(kind),
-            Self::ApiKey => {
-                let key = facts.header(&API_KEY).map(Identity::api_key);
-                key.or_else(|| facts.identity("api-key"))
+            Self::ApiKey => match facts.key {
+                Some(found) => found.account,
+                None => {
+                    let key = facts.header(&API_KEY).map(Identity::api_key);
+                    key.or_else(|| facts.identity("api-key"))
+                }
+            },
+            Self::Customer => {
+                let by_bearer = || facts.bearer.and_then(|bearer| bearer.customer);
+                let known = || facts.key.map_or_else(by_bearer, |found| found.customer);
+                facts.identity("customer").or_else(known)
             }
             Self::Authorization => match facts.header(&header::AUTHORIZATION) {
                 Some(value) => credential(value).then(|| Identity::authorization(value)),
@@ -66,6 +78,9 @@ impl Source {
                 cookie.map(|value| Identity::header(name, &value))
             }
             Self::Header(name) => match facts.trusted_header(name) {
+                Some(_) if *name == API_KEY && facts.key.is_some() => {
+                    facts.key.and_then(|found| found.account)
+                }
                 Some(value) if has_credentials(name) && !credential(value) => None,
                 Some(value) => Some(Identity::header(name, value)),
                 None => facts.identity(name.as_str()),
@@ -94,10 +109,30 @@ impl Source {
     /// whose name is digested it does not.
     pub(crate) fn of(identity: &Identity) -> Option<Self> {
         match identity.kind() {
-            kind @ ("user" | "api-key" | "authorization" | "everyone") => kind.parse().ok(),
+            kind @ ("user" | "customer" | "api-key" | "authorization" | "everyone") => {
+                kind.parse().ok()
+            }
             "ip" => Prefixes::of(identity.network()?).ok().map(Self::Ip),
             "anonymous" | "header" => None,
             name => name.parse().ok().map(Self::Header),
+        }
+    }
+
+    /// The identity of the request by this source if it is listed: of an API key, that of the key itself
+    /// and not of its customer.
+    pub(crate) fn read_listed(
+        &self,
+        facts: &Facts<'_>,
+        listed: impl FnMut(&Identity) -> bool,
+    ) -> Option<Identity> {
+        let key = match self {
+            Self::ApiKey => facts.header(&API_KEY),
+            Self::Header(name) if *name == API_KEY => facts.trusted_header(name),
+            _ => return self.read(facts).filter(listed),
+        };
+        match key {
+            Some(key) => key_identities(key).into_iter().find(listed),
+            None => facts.identity("api-key").filter(listed),
         }
     }
 
@@ -109,7 +144,10 @@ impl Source {
         mut listed: impl FnMut(&Identity) -> bool,
     ) -> Option<Identity> {
         match self {
-            Self::ApiKey => facts.header_values(&API_KEY).map(Identity::api_key).find(listed),
+            Self::ApiKey => facts.header_values(&API_KEY).flat_map(key_identities).find(listed),
+            Self::Header(name) if *name == API_KEY && facts.headers_trusted => {
+                facts.header_values(name).flat_map(key_identities).find(listed)
+            }
             Self::Authorization => {
                 let values = facts.header_values(&header::AUTHORIZATION);
                 values.map(Identity::authorization).find(listed)
@@ -127,6 +165,11 @@ impl Source {
             _ => self.read(facts).filter(listed),
         }
     }
+}
+
+/// The identities that lists may have a key by, one for each hash.
+fn key_identities(key: &[u8]) -> [Identity; 2] {
+    [KeyHash::Slidegate, KeyHash::Sha256].map(|hash| hash.digest(key).identity())
 }
 
 /// Whether the header carries a scheme and credentials.
@@ -155,6 +198,7 @@ impl fmt::Display for Source {
         match self {
             Self::User => f.write_str("user"),
             Self::ApiKey => f.write_str("api-key"),
+            Self::Customer => f.write_str("customer"),
             Self::Authorization => f.write_str("authorization"),
             Self::Ip(_) => f.write_str("ip"),
             Self::Named(kind) => f.write_str(kind),
@@ -169,8 +213,8 @@ impl FromStr for Source {
     type Err = ParseError;
 
     fn from_str(text: &str) -> Result<Self, ParseError> {
-        let expected = "an identity source: expected user, api-key, authorization, ip, \
-                        header:NAME, descriptor:KEY or everyone";
+        let expected = "an identity source: expected user, customer, api-key, authorization, \
+                        ip, header:NAME, descriptor:KEY or everyone";
         let error = || {
             let meant = match text.to_ascii_lowercase().replace(['-', '_', ' '], "").as_str() {
                 "apikey" | "apikeys" | "key" | "xapikey" => Some("api-key"),
@@ -179,6 +223,9 @@ impl FromStr for Source {
                 }
                 "ip" | "ipaddress" | "address" | "addr" | "client" | "clientip" | "peer"
                 | "remoteaddr" => Some("ip"),
+                "customer" | "customers" | "customerid" | "consumer" | "tenant" | "account" => {
+                    Some("customer")
+                }
                 "user" | "users" | "userid" | "username" => Some("user"),
                 "everyone" | "all" | "global" | "everybody" | "any" => Some("everyone"),
                 _ => None,
@@ -187,6 +234,7 @@ impl FromStr for Source {
         };
         match text {
             "user" => Ok(Self::User),
+            "customer" => Ok(Self::Customer),
             "api-key" => Ok(Self::ApiKey),
             "authorization" => Ok(Self::Authorization),
             "ip" => Ok(Self::ip()),

@@ -1,0 +1,145 @@
+//! The API key of a request, looked up once for all policies.
+
+use crate::limit::Quotas;
+use crate::policy::api_key::{CheckedKey, UnknownKeys};
+use crate::policy::source::API_KEY;
+use crate::policy::{
+    CheckedPolicy, Facts, Identity, KeyHash, KeyStatus, Policies, Source, TokenStatus,
+};
+use crate::verdict::Block;
+
+/// What is known of a request's API key, and of who bears it.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct FoundKey<'a> {
+    pub(crate) state: KeyState,
+    /// The account that the key spends from: its customer's, else its own.
+    pub(crate) account: Option<Identity>,
+    /// The customer, by the key or by a token.
+    pub(crate) customer: Option<Identity>,
+    pub(crate) plan: Option<&'a str>,
+    /// Quotas in place of those of a plan.
+    pub(crate) quotas: Option<&'a Quotas>,
+}
+
+/// What a request's API key counts for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum KeyState {
+    #[default]
+    Absent,
+    Issued,
+    /// It is not listed, and has an account all the same.
+    Own,
+    /// It is not listed, or its source cannot be reached, and it counts for nothing.
+    Ignored,
+    /// It is not listed, and refused.
+    Unknown,
+    /// Its source cannot be reached, and it is refused.
+    Unavailable,
+}
+
+impl Policies {
+    /// Looks up the key of a request, here and in what its bearer says.
+    pub(crate) fn find_key<'a>(&'a self, facts: &Facts<'a>) -> FoundKey<'a> {
+        if !self.reads_keys && facts.bearer.is_none() && facts.customer.is_none() {
+            return FoundKey::default();
+        }
+        let named = facts.customer.filter(|name| !name.is_empty()).map(Identity::customer);
+        let sent = facts.header(&API_KEY);
+        let of_bearer = facts.bearer.map_or_else(FoundKey::default, |bearer| FoundKey {
+            customer: bearer.customer,
+            plan: bearer.plan.as_deref(),
+            quotas: bearer.quotas.as_ref(),
+            ..FoundKey::default()
+        });
+        let issued = match sent {
+            Some(key) => self.issued(key),
+            None => facts.identity("api-key").and_then(|named| self.api_keys.get_key_value(&named)),
+        };
+        let has_expired = |key: &CheckedKey| {
+            facts.now.is_some_and(|now| key.expires.is_some_and(|expires| expires <= now))
+        };
+        if let Some((identity, key)) = issued.filter(|(_, key)| !has_expired(key)) {
+            return FoundKey {
+                state: KeyState::Issued,
+                account: Some(named.or(key.customer).unwrap_or(*identity)),
+                // Of one credential only: another's plan would be had for the asking.
+                customer: named.or(key.customer),
+                plan: key.plan.as_ref().map(|plan| &*plan.name),
+                quotas: None,
+            };
+        }
+        if let Some(customer) = named {
+            let (state, customer) = (KeyState::Issued, Some(customer));
+            return FoundKey { state, account: customer, customer, ..of_bearer };
+        }
+        let named = sent.map(Identity::api_key).or_else(|| facts.identity("api-key"));
+        let status = facts.bearer.map_or(KeyStatus::NotSought, |bearer| bearer.key);
+        let (state, account) = match (status, named) {
+            (KeyStatus::Issued(account), _) => (KeyState::Issued, Some(account)),
+            (_, None) => (KeyState::Absent, None),
+            (KeyStatus::Unavailable, _) => (KeyState::Unavailable, None),
+            (KeyStatus::Passed, _) => (KeyState::Ignored, None),
+            (KeyStatus::NotSought | KeyStatus::Unknown, own) => match self.unknown_keys {
+                UnknownKeys::Own => (KeyState::Own, own),
+                UnknownKeys::Ignore => (KeyState::Ignored, None),
+                UnknownKeys::Refuse => (KeyState::Unknown, None),
+            },
+        };
+        FoundKey { state, account, ..of_bearer }
+    }
+
+    /// The key that is listed, by whichever digest.
+    fn issued(&self, key: &[u8]) -> Option<(&Identity, &CheckedKey)> {
+        let find = |hash: KeyHash| self.api_keys.get_key_value(&hash.digest(key).identity());
+        let own = if self.api_keys.is_empty() { None } else { find(KeyHash::Slidegate) };
+        own.or_else(|| self.has_sha256_keys.then(|| find(KeyHash::Sha256)).flatten())
+    }
+
+    /// Why a policy that counts a request refuses it for its credentials.
+    pub(crate) fn refusal(&self, policy: &CheckedPolicy, facts: &Facts<'_>) -> Option<Block> {
+        if policy.shadow {
+            return None;
+        }
+        let of_key = match facts.key?.state {
+            KeyState::Unknown => Some(Block::UnknownKey),
+            KeyState::Unavailable => Some(Block::KeysUnavailable),
+            _ => None,
+        };
+        let of_token = match facts.bearer.map_or(TokenStatus::None, |bearer| bearer.token) {
+            TokenStatus::None | TokenStatus::Valid => None,
+            TokenStatus::Invalid => Some(Block::InvalidToken),
+            TokenStatus::Unavailable => Some(Block::KeysUnavailable),
+            TokenStatus::Unchecked { retry_after } => Some(Block::UncheckedToken { retry_after }),
+        };
+        // What cannot be told does not matter where a source before it gives an identity.
+        let is_asked = |block: &Block, reads: &dyn Fn(&Source) -> bool| {
+            let is_needed =
+                |source: &Source| *block != Block::KeysUnavailable || source.read(facts).is_none();
+            policy.identity.iter().take_while(|source| is_needed(source)).any(reads)
+        };
+        let by_key = of_key.filter(|block| is_asked(block, &|source| source.reads_key(facts)));
+        by_key.or_else(|| of_token.filter(|block| is_asked(block, &Source::reads_token)))
+    }
+
+    /// The identity whose account an identity spends from: the customer's, for the API key of a customer.
+    pub fn account_of(&self, identity: Identity) -> Identity {
+        let key = (identity.kind() == "api-key").then(|| self.api_keys.get(&identity)).flatten();
+        key.and_then(|key| key.customer).unwrap_or(identity)
+    }
+}
+
+impl Source {
+    /// Whether a request's API key says whose identity it finds.
+    fn reads_key(&self, facts: &Facts<'_>) -> bool {
+        match self {
+            Self::ApiKey | Self::Customer => true,
+            Self::Header(name) => *name == API_KEY && facts.headers_trusted,
+            _ => false,
+        }
+    }
+
+    /// Whether a request's token does.
+    fn reads_token(&self) -> bool {
+        matches!(self, Self::User | Self::Customer)
+    }
+}

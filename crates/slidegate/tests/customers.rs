@@ -1,0 +1,373 @@
+//! Customers: several keys, keys that end, tables of digests, and what a bearer brings along.
+
+use std::time::Duration;
+
+use http::{HeaderMap, HeaderValue, Method};
+use slidegate::limit::Quotas;
+use slidegate::policy::{ApiKey, KeyHash, KeyStatus, TokenStatus, UnknownKeys};
+use slidegate::{
+    AccessList, Action, Ban, Bearer, Block, Clock, Decision, Facts, Gate, Identity, ManualClock,
+    MemoryStore, NamedCharge, Override, Overrides, Plan, Policies, Policy, Quota, Scope, Source,
+    Verdict,
+};
+
+fn sent(key: &str) -> HeaderMap {
+    HeaderMap::from_iter([("x-api-key".parse().unwrap(), HeaderValue::from_str(key).unwrap())])
+}
+
+fn get(headers: &HeaderMap) -> Facts<'_> {
+    Facts::new(&Method::GET, "/").headers(headers).client("203.0.113.7".parse().unwrap())
+}
+
+fn by_key() -> Policy {
+    Policy::new("api").identity([Source::ApiKey, Source::ip()]).plans("free")
+}
+
+fn plans() -> slidegate::policy::PoliciesBuilder {
+    Policies::builder().plan(Plan::new("free", ["1/min"])).plan(Plan::new("pro", ["3/min"]))
+}
+
+/// Two keys of one customer, one of them in a table of SHA-256 digests, and a key without a customer.
+fn keys() -> [ApiKey; 3] {
+    let digest = KeyHash::Sha256.parse(&KeyHash::Sha256.hex(b"k2")).unwrap();
+    [
+        ApiKey::new("k1", "pro").customer("acme"),
+        ApiKey::of_digest(KeyHash::Sha256, digest).plan("pro").customer("acme"),
+        ApiKey::new("k3", "pro"),
+    ]
+}
+
+fn gate_at(policies: Policies) -> (Gate, ManualClock) {
+    let clock = ManualClock::default();
+    let store = || MemoryStore::builder().clock(clock.clone()).build();
+    (Gate::with_local(policies, store(), store()), clock)
+}
+
+fn gate() -> Gate {
+    gate_at(plans().api_keys(keys()).policy(by_key()).build().unwrap()).0
+}
+
+fn decide(gate: &Gate, facts: &Facts<'_>) -> Decision {
+    gate.decide_now(facts).unwrap()
+}
+
+fn allowed(gate: &Gate, key: &str) -> bool {
+    decide(gate, &get(&sent(key))).is_allowed()
+}
+
+fn identity(gate: &Gate, key: &str) -> String {
+    decide(gate, &get(&sent(key))).policies()[0].identity.to_string()
+}
+
+#[test]
+fn the_keys_of_a_customer_spend_from_one_account() {
+    let gate = gate();
+    assert_eq!(
+        ["k1", "k2", "k1", "k2", "k3"].map(|key| allowed(&gate, key)),
+        [true, true, true, false, true]
+    );
+    assert_eq!(identity(&gate, "k1"), "customer:acme");
+    assert_eq!(identity(&gate, "k2"), "customer:acme");
+    assert_eq!(identity(&gate, "k3"), Identity::api_key(b"k3").to_string());
+}
+
+#[test]
+fn a_rotated_key_changes_nothing_but_the_key() {
+    let gate = gate();
+    assert!(allowed(&gate, "k1") && allowed(&gate, "k1"));
+    let rotated = ApiKey::new("k4", "pro").customer("acme");
+    gate.replace_policies(plans().api_keys([rotated]).policy(by_key()).build().unwrap());
+    assert_eq!(["k4", "k4", "k1"].map(|key| allowed(&gate, key)), [true, false, true]);
+    assert_eq!(identity(&gate, "k1"), "ip:203.0.113.7", "the old key is unknown now");
+}
+
+#[test]
+fn a_key_ends_when_it_expires() {
+    let ends = ManualClock::default().now() + Duration::from_secs(60);
+    let key = ApiKey::new("k", "pro").customer("acme").expires(ends);
+    for (unknown, verdict) in [
+        (UnknownKeys::Refuse, Verdict::Block(Block::UnknownKey)),
+        (UnknownKeys::Ignore, Verdict::Allow),
+    ] {
+        let policies = plans().api_keys([key.clone()]).policy(by_key()).unknown_keys(unknown);
+        let (gate, clock) = gate_at(policies.build().unwrap());
+        clock.advance(Duration::from_nanos(ends.as_nanos() - gate.now().as_nanos() - 1));
+        assert_eq!(identity(&gate, "k"), "customer:acme");
+        clock.advance(Duration::from_nanos(1));
+        let headers = sent("k");
+        assert_eq!(decide(&gate, &get(&headers)).verdict(), verdict);
+        assert!(gate.explain(&get(&headers)).to_string().contains("the API key is unknown"));
+    }
+}
+
+#[test]
+fn a_table_of_sha256_digests_can_be_used_everywhere() {
+    // As `sha256sum` has it.
+    assert_eq!(KeyHash::Sha256.hex(b"hello").get(..16), Some("2cf24dba5fb0a30e"));
+    let digest = KeyHash::Sha256.hex(b"k3");
+    assert_eq!(digest.len(), 64);
+    let listed = |list: AccessList| plans().api_keys(keys()).policy(by_key()).blocked(list);
+    let (gate, _) = gate_at(listed(AccessList::new().api_key_digest(&digest)).build().unwrap());
+    let verdict = |key| decide(&gate, &get(&sent(key))).verdict();
+    assert_eq!(verdict("k3"), Verdict::Block(Block::Listed));
+    assert_eq!(verdict("k1"), Verdict::Allow);
+    assert!(listed(AccessList::new().api_key_digest(&digest[1..])).build().is_err());
+    // Of a key without a customer, the digest of the table is the identity.
+    let parsed = KeyHash::Sha256.parse(&digest.to_uppercase()).unwrap();
+    let key = ApiKey::of_digest(KeyHash::Sha256, parsed).plan("pro").name("initech");
+    let (gate, _) = gate_at(plans().api_keys([key]).policy(by_key()).build().unwrap());
+    let own = identity(&gate, "k3");
+    assert_eq!(own, format!("api-key:{}", &digest[..32]));
+    assert_eq!(gate.policies().shown(&own.parse().unwrap()), "api-key:initech");
+    for text in ["", "zz", &digest[..63], &digest[..32]] {
+        assert!(KeyHash::Sha256.parse(text).is_err(), "{text}");
+    }
+}
+
+#[test]
+fn lists_and_overrides_go_by_customer() {
+    let exempt =
+        plans().api_keys(keys()).policy(by_key()).exempt(AccessList::new().customer("acme"));
+    let (gate, _) = gate_at(exempt.build().unwrap());
+    assert!((0..9).all(|_| allowed(&gate, "k2")));
+    let gate = self::gate();
+    let ban = Override {
+        identity: Identity::customer("acme"),
+        policy: None,
+        action: Action::Ban,
+        until: gate.now() + Duration::from_secs(60),
+    };
+    gate.admin().replace_overrides(Overrides::new([ban.clone()]).unwrap());
+    assert_eq!(["k1", "k2", "k3"].map(|key| allowed(&gate, key)), [false, false, true]);
+    // One key of the customer alone can be banned as well.
+    let one = Override { identity: Identity::api_key(b"k1"), ..ban };
+    gate.admin().replace_overrides(Overrides::new([one]).unwrap());
+    assert_eq!(["k1", "k2"].map(|key| allowed(&gate, key)), [false, true]);
+}
+
+#[test]
+fn a_customer_cannot_shed_a_ban_with_another_key() {
+    let banning = by_key().ban(Ban::after(Quota::per_minute(1)).lasting(Duration::from_secs(600)));
+    let (gate, _) = gate_at(plans().api_keys(keys()).policy(banning).build().unwrap());
+    assert_eq!(["k1", "k1", "k1", "k1"].map(|key| allowed(&gate, key)), [true, true, true, false]);
+    let verdict = decide(&gate, &get(&sent("k2"))).verdict();
+    assert!(matches!(verdict, Verdict::Block(Block::Banned { .. })), "{verdict:?}");
+}
+
+#[test]
+fn named_charges_and_descriptors_mean_the_customer_too() {
+    let policies = plans()
+        .api_keys(keys())
+        .policy(by_key())
+        .policy(Policy::new("edge").descriptors("edge", [("api_key", "*")]).plans("free"));
+    let (gate, _) = gate_at(policies.build().unwrap());
+    let charge = |policy| NamedCharge {
+        policy,
+        identity: Identity::api_key(b"k1"),
+        plan: None,
+        cost: None,
+        quotas: None,
+    };
+    let named = futures_ready(gate.decide_named(&[charge("api")])).unwrap();
+    assert_eq!(named.policies()[0].identity, Identity::customer("acme"));
+    let policies = gate.policies();
+    let edge = policies.descriptor_charges("edge", &[("api_key", "k1")]).next().unwrap();
+    let edge = futures_ready(gate.decide_named(&[edge])).unwrap();
+    assert_eq!(edge.policies()[0].identity, Identity::customer("acme"));
+    assert_eq!(&*edge.policies()[0].plan.as_ref().unwrap().name, "pro");
+}
+
+fn futures_ready<T>(future: impl Future<Output = T>) -> T {
+    let mut future = std::pin::pin!(future);
+    match future.as_mut().poll(&mut std::task::Context::from_waker(std::task::Waker::noop())) {
+        std::task::Poll::Ready(output) => output,
+        std::task::Poll::Pending => panic!("a memory store never waits"),
+    }
+}
+
+#[test]
+fn a_bearer_says_who_pays_and_by_which_terms() {
+    let by_customer = Policy::new("api").identity([Source::Customer, Source::ip()]).plans("free");
+    let by_user = Policy::new("user").identity([Source::User, Source::ip()]).quota("9/min");
+    let (gate, _) = gate_at(plans().policy(by_customer).policy(by_user).build().unwrap());
+    let headers = HeaderMap::new();
+    let bearer = Bearer::new().customer("acme").user("42").plan("pro").token(TokenStatus::Valid);
+    let decision = decide(&gate, &get(&headers).bearer(&bearer));
+    let [api, user] = decision.policies() else { panic!("{decision:?}") };
+    assert_eq!((api.identity.as_str(), user.identity.as_str()), ("customer:acme", "user:42"));
+    assert_eq!(&*api.plan.as_ref().unwrap().name, "pro");
+    // What the application says goes before what credentials say.
+    let decision = decide(&gate, &get(&headers).bearer(&bearer).user("7").plan("free"));
+    assert_eq!(decision.policies()[1].identity.as_str(), "user:7");
+    assert_eq!(&*decision.policies()[0].plan.as_ref().unwrap().name, "free");
+    // Quotas of its own are in place of a plan's.
+    let quotas = Quotas::new(["2/min".parse().unwrap(), "5/h".parse().unwrap()]).unwrap();
+    let special = Bearer::new().customer("initech").quotas(quotas);
+    let special = get(&headers).bearer(&special);
+    let units: Vec<_> = [0; 3].map(|_| decide(&gate, &special).is_allowed()).into();
+    assert_eq!(units, [true, true, false]);
+    let standings = decide(&gate, &special).policies()[0].standings.clone();
+    assert_eq!(
+        standings.iter().map(|own| own.quota().to_string()).collect::<Vec<_>>(),
+        ["2/min", "5/h"]
+    );
+    assert_eq!(gate.policies().matching(&special).count(), 2, "with quotas that it has alone");
+}
+
+#[test]
+fn what_becomes_of_a_key_is_said_by_its_status() {
+    let verdict = |unknown: UnknownKeys, status: KeyStatus| {
+        let policies = plans().policy(by_key()).unknown_keys(unknown).build().unwrap();
+        let (gate, _) = gate_at(policies);
+        let (headers, bearer) = (sent("k"), Bearer::new().key(status));
+        let decision = decide(&gate, &get(&headers).bearer(&bearer));
+        let identity = decision.policies().first().map(|own| own.identity.kind().to_owned());
+        (decision.verdict(), identity.unwrap_or_default())
+    };
+    let issued = KeyStatus::Issued(Identity::customer("acme"));
+    let (ip, none) = ("ip".to_owned(), String::new());
+    use UnknownKeys::{Ignore, Refuse};
+    for (unknown, status, expected) in [
+        (Refuse, issued, (Verdict::Allow, "customer".to_owned())),
+        (Refuse, KeyStatus::Unknown, (Verdict::Block(Block::UnknownKey), none.clone())),
+        (Ignore, KeyStatus::Unknown, (Verdict::Allow, ip.clone())),
+        // An error is never an unknown key.
+        (Refuse, KeyStatus::Unavailable, (Verdict::Block(Block::KeysUnavailable), none.clone())),
+        (Ignore, KeyStatus::Unavailable, (Verdict::Block(Block::KeysUnavailable), none)),
+        (Refuse, KeyStatus::Passed, (Verdict::Allow, ip)),
+    ] {
+        assert_eq!(verdict(unknown, status), expected, "{unknown:?} {status:?}");
+    }
+}
+
+#[test]
+fn what_becomes_of_a_token_is_said_by_its_status() {
+    let wait = Duration::from_millis(300);
+    let verdict = |source: Source, token: TokenStatus| {
+        let policy = Policy::new("api").identity([source, Source::ip()]).quota("9/min");
+        let (gate, _) = gate_at(Policies::builder().policy(policy).build().unwrap());
+        let (headers, bearer) = (HeaderMap::new(), Bearer::new().token(token));
+        decide(&gate, &get(&headers).bearer(&bearer)).verdict()
+    };
+    let unchecked = TokenStatus::Unchecked { retry_after: wait };
+    for source in [Source::User, Source::Customer] {
+        assert_eq!(
+            verdict(source.clone(), TokenStatus::Invalid),
+            Verdict::Block(Block::InvalidToken)
+        );
+        assert_eq!(
+            verdict(source.clone(), TokenStatus::Unavailable),
+            Verdict::Block(Block::KeysUnavailable)
+        );
+        let late = Verdict::Block(Block::UncheckedToken { retry_after: wait });
+        assert_eq!(verdict(source.clone(), unchecked), late);
+        assert_eq!(verdict(source, TokenStatus::None), Verdict::Allow);
+    }
+    assert_eq!(verdict(Source::ApiKey, TokenStatus::Invalid), Verdict::Allow);
+    assert_eq!(verdict(Source::ApiKey, unchecked), Verdict::Allow);
+}
+
+#[test]
+fn no_header_passes_for_a_customer() {
+    let name = "customer".parse().unwrap();
+    assert_ne!(Identity::header(&name, b"acme").as_str(), "customer:acme");
+    let policy = Policy::new("api").identity([Source::Customer, Source::ip()]).quota("9/min");
+    let (gate, _) = gate_at(Policies::builder().policy(policy).build().unwrap());
+    let headers = HeaderMap::from_iter([(name, HeaderValue::from_static("acme"))]);
+    let decision = decide(&gate, &get(&headers).headers_trusted());
+    assert_eq!(decision.policies()[0].identity.kind(), "ip");
+}
+
+#[test]
+fn an_address_is_refused_before_anything_costly_and_spends_once() {
+    let flood =
+        Policy::new("flood").scope(Scope::Local).identity(Source::ip()).quota("2/s").count_denied();
+    let policies =
+        Policies::builder().policy(flood).policy(by_key()).plan(Plan::new("free", ["9/min"]));
+    let (gate, clock) = gate_at(policies.build().unwrap());
+    let headers = sent("k");
+    for _ in 0..2 {
+        assert!(gate.refuse_by_address(&get(&headers)).is_none());
+        assert!(decide(&gate, &get(&headers)).is_allowed());
+    }
+    let refused = gate.refuse_by_address(&get(&headers)).expect("no room");
+    assert_eq!(&*refused.policies()[0].policy, "flood");
+    assert_eq!(refused.policies().len(), 1, "nothing else was looked at");
+    // It was counted, as the policy says, so half a second later there is still no room.
+    clock.advance(Duration::from_millis(999));
+    assert!(gate.refuse_by_address(&get(&headers)).is_some());
+    clock.advance(Duration::from_secs(2));
+    assert!(gate.refuse_by_address(&get(&headers)).is_none());
+    let other = Facts::new(&Method::GET, "/");
+    assert!(gate.refuse_by_address(&other).is_none(), "no address, nothing to refuse it by");
+}
+
+#[test]
+fn one_credential_lends_no_plan_to_another() {
+    let by_customer = Policy::new("api").identity([Source::Customer, Source::ip()]).plans("free");
+    let policies = plans().api_keys([ApiKey::new("k", "pro")]).policy(by_customer).build().unwrap();
+    let (gate, _) = gate_at(policies);
+    let headers = sent("k");
+    // The key has a plan and no customer, the token a customer and no plan.
+    let bearer = Bearer::new().customer("beta").token(TokenStatus::Valid);
+    let decision = decide(&gate, &get(&headers).bearer(&bearer));
+    assert_eq!(decision.policies()[0].identity.kind(), "ip", "the key says who it is: nobody");
+}
+
+#[test]
+fn inventing_credentials_is_not_free() {
+    let flood = Policy::new("flood").scope(Scope::Local).identity(Source::ip()).quota("3/min");
+    let policies = plans().policy(flood).policy(by_key()).unknown_keys(UnknownKeys::Refuse);
+    let (gate, _) = gate_at(policies.build().unwrap());
+    let verdicts = ["a", "b", "c", "d", "e"].map(|key| decide(&gate, &get(&sent(key))).verdict());
+    let unknown = Verdict::Block(Block::UnknownKey);
+    assert_eq!(verdicts[..3], [unknown; 3]);
+    assert!(verdicts[3..].iter().all(|one| matches!(one, Verdict::Deny { .. })), "{verdicts:?}");
+    // Peeking counts nothing.
+    let (gate, _) =
+        gate_at(plans().policy(by_key()).unknown_keys(UnknownKeys::Refuse).build().unwrap());
+    assert_eq!(gate.peek_now(&get(&sent("a"))).unwrap().verdict(), unknown);
+}
+
+#[test]
+fn an_address_alone_refuses_nothing_that_credentials_may_allow() {
+    let flood = || Policy::new("flood").scope(Scope::Local).identity(Source::ip());
+    let gate_with =
+        |policies: slidegate::policy::PoliciesBuilder| gate_at(policies.build().unwrap()).0;
+    let headers = sent("k");
+    let full = |gate: &Gate| {
+        let visitor = Facts::new(&Method::GET, "/").client("203.0.113.7".parse().unwrap());
+        for _ in 0..9 {
+            drop(decide(gate, &visitor));
+        }
+        gate.refuse_by_address(&get(&headers)).is_some()
+    };
+    let by_quota = || flood().quota("2/s");
+    assert!(full(&gate_with(Policies::builder().policy(by_quota()))));
+    let listed = AccessList::new().api_key("k");
+    let exempt = Policies::builder().policy(by_quota()).exempt(listed.clone());
+    assert!(!full(&gate_with(exempt)), "exempt by its key");
+    assert!(!full(&gate_with(Policies::builder().policy(by_quota().exempt(listed)))));
+    let by_plan = plans().policy(flood().plans("free"));
+    assert!(!full(&gate_with(by_plan)), "the key may have another plan");
+    // A ban under a policy that counts by key first says nothing of the address.
+    let gate = gate_with(plans().policy(by_key()));
+    let ban = Override {
+        identity: "ip:203.0.113.7".parse().unwrap(),
+        policy: Some("api".parse().unwrap()),
+        action: Action::Ban,
+        until: gate.now() + Duration::from_secs(60),
+    };
+    gate.admin().replace_overrides(Overrides::new([ban]).unwrap());
+    assert!(gate.refuse_by_address(&get(&headers)).is_none());
+}
+
+#[test]
+fn a_source_that_is_away_matters_only_where_it_is_asked() {
+    let policy = Policy::new("api").identity([Source::User, Source::ApiKey]).quota("9/min");
+    let (gate, _) = gate_at(Policies::builder().policy(policy).build().unwrap());
+    let (headers, bearer) = (sent("k"), Bearer::new().key(KeyStatus::Unavailable));
+    let facts = get(&headers).bearer(&bearer);
+    assert_eq!(decide(&gate, &facts).verdict(), Verdict::Block(Block::KeysUnavailable));
+    assert_eq!(decide(&gate, &facts.user("ann")).verdict(), Verdict::Allow);
+}
