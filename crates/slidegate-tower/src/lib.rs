@@ -109,7 +109,7 @@ pub use crate::outgoing::{
 };
 pub use crate::problem::ProblemDetails;
 pub use crate::refusal::{Reason, Refusal, Refused, Shape, ShapeError, TemplateError, bad_request};
-pub use crate::request::{Exempt, Identities, Peer, RequestHead, User, UserPlan};
+pub use crate::request::{Customer, Exempt, Identities, Peer, RequestHead, User, UserPlan};
 pub use crate::responder::Responder;
 pub use crate::settle::{
     NotCounted, PendingCost, ResponseCost, SettleOutcome, SettlingBody, Unanswered, UnreadReason,

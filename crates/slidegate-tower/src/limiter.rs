@@ -6,7 +6,7 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use http::{HeaderMap, Response};
-use slidegate::{Decision, Gate, HeldCharge, MemoryStore, Store};
+use slidegate::{Decision, Gate, HeldCharge, MemoryStore, Store, StoreError};
 
 use crate::client_address::{ClientAddress, ResolvedClient};
 use crate::detector::Detectors;
@@ -125,7 +125,25 @@ impl<S: Store> RequestLimiter<S> {
         if let Err(error) = self.gate.check(&facts) {
             return LimiterOutcome::Refuse(bad_request(&error), None);
         }
-        let outcome = self.gate.decide(&facts).await;
+        self.answer(&head, self.gate.decide(&facts).await)
+    }
+
+    /// The refusal of a request that is malformed, or whose address alone is enough to refuse it: before
+    /// costly work that finds out who sends it. See [`Gate::refuse_by_address`].
+    pub fn refuse_early(&self, head: RequestHead<'_>) -> Option<LimiterOutcome> {
+        let facts = head.facts(head.resolve(&self.client_address));
+        if let Err(error) = self.gate.check(&facts) {
+            return Some(LimiterOutcome::Refuse(bad_request(&error), None));
+        }
+        let denial = self.gate.refuse_by_address(&facts)?;
+        Some(self.answer(&head, Ok(denial)))
+    }
+
+    fn answer(
+        &self,
+        head: &RequestHead<'_>,
+        outcome: Result<Decision, StoreError>,
+    ) -> LimiterOutcome {
         let no_headers = HeaderMap::new();
         let headers = if head.described_by_proxy { &no_headers } else { head.headers };
         match self.responder.refuse(&outcome, headers) {

@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use std::slice;
 
 use http::{Extensions, HeaderMap, Method, Request, request};
-use slidegate::{Cost, Facts, Identity};
+use slidegate::{Bearer, Cost, Facts, Identity};
 
 use crate::client_address::{ClientAddress, ResolvedClient};
 
@@ -19,6 +19,11 @@ pub struct Peer(pub IpAddr);
 /// precedence over the policies' [`user_header`](slidegate::policy::PoliciesBuilder::user_header).
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct User(pub String);
+
+/// The customer that the application knows the client to be, for policies that count by customer or API
+/// key.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Customer(pub String);
 
 /// Identities of the application's own kinds, for policies that count by
 /// [`Source::named`](slidegate::Source::named): a tenant, a team and a device at once, beside the
@@ -99,6 +104,12 @@ impl<'r> RequestHead<'r> {
         Self { facts: self.facts.user(id), ..self }
     }
 
+    /// The customer, as [`Customer`] has it.
+    #[must_use]
+    pub fn customer(self, name: &'r str) -> Self {
+        Self { facts: self.facts.customer(name), ..self }
+    }
+
     /// The client's plan, as [`UserPlan`] has it.
     #[must_use]
     pub fn plan(self, name: &'r str) -> Self {
@@ -115,6 +126,17 @@ impl<'r> RequestHead<'r> {
     #[must_use]
     pub fn identities(self, identities: &'r [Identity]) -> Self {
         Self { facts: self.facts.identities(identities), ..self }
+    }
+
+    /// Who bears the request's credentials, as a [`Bearer`] in the extensions has it.
+    #[must_use]
+    pub fn bearer(self, bearer: &'r Bearer) -> Self {
+        Self { facts: self.facts.bearer(bearer), ..self }
+    }
+
+    /// The request's headers.
+    pub fn headers(&self) -> &'r HeaderMap {
+        self.headers
     }
 
     /// Marks a request that a proxy asks about, as in forward-auth.
@@ -146,6 +168,9 @@ impl<'r> RequestHead<'r> {
         if let Some(User(id)) = extensions.get() {
             self = self.user(id);
         }
+        if let Some(Customer(name)) = extensions.get() {
+            self = self.customer(name);
+        }
         if let Some(Identities(list)) = extensions.get() {
             self = self.identities(list);
         } else if let Some(identity) = extensions.get() {
@@ -153,6 +178,9 @@ impl<'r> RequestHead<'r> {
         }
         if let Some(UserPlan(name)) = extensions.get() {
             self = self.plan(name);
+        }
+        if let Some(bearer) = extensions.get() {
+            self = self.bearer(bearer);
         }
         if let Some(Cost::Units(units)) = extensions.get() {
             self = self.cost(*units);

@@ -9,7 +9,7 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::{Router, routing};
 use http::{HeaderValue, Request, Response, header};
-use slidegate::policy::{Action, Override, Overrides, PoliciesBuilder};
+use slidegate::policy::{Action, Override, Overrides, PoliciesBuilder, UnknownKeys};
 use slidegate::{
     AccessList, Ban, Gate, ManualClock, OnStoreError, Plan, Policies, Policy, Quota, Source,
     Timestamp,
@@ -137,10 +137,13 @@ async fn send_reasons(sent: &mut Responses) {
     let ban = Ban::after(Quota::per_minute(20)).lasting(Duration::from_secs(600));
     let login = Policy::new("login").quota(Quota::per_minute(5)).ban(ban);
     let blocked = plans().blocked(AccessList::new().user("ann"));
+    let by_key = Policy::new("api").identity(Source::ApiKey).quota(Quota::per_minute(60));
+    let refusing = policies([by_key]).unknown_keys(UnknownKeys::Refuse);
     for (name, policies, request, times) in [
         ("banned", policies([login]), from_ann as fn() -> Request<Body>, 26),
         ("blocked", blocked, from_ann, 1),
         ("cost-above-units", plans(), costly, 1),
+        ("unknown-key", refusing, with_key, 1),
         ("grpc", plans(), grpc, 61),
     ] {
         let clock = ManualClock::new(NOON);
@@ -181,6 +184,12 @@ fn from_ann() -> Request<Body> {
     let mut request = get("/");
     request.extensions_mut().insert(User("ann".into()));
     request.extensions_mut().insert(UserPlan("free".into()));
+    request
+}
+
+fn with_key() -> Request<Body> {
+    let mut request = get("/");
+    request.headers_mut().insert("x-api-key", HeaderValue::from_static("k-1"));
     request
 }
 

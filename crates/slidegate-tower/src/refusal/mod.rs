@@ -59,6 +59,8 @@ const USUAL_HEADERS: usize = 12;
 /// A response with 401 has a challenge (RFC 9110, section 15.5.2). None is registered for API keys;
 /// this is what others send.
 const API_KEY_CHALLENGE: HeaderValue = HeaderValue::from_static("ApiKey");
+/// RFC 6750, section 3.1.
+const TOKEN_CHALLENGE: HeaderValue = HeaderValue::from_static("Bearer error=\"invalid_token\"");
 
 impl Refusal {
     /// A ready-made shape.
@@ -165,7 +167,11 @@ fn completed(mut response: Response<Bytes>, refused: &Refused<'_>) -> Response<B
     let headers = response.headers_mut();
     headers.entry(header::CACHE_CONTROL).or_insert(NO_STORE);
     if status == StatusCode::UNAUTHORIZED {
-        headers.entry(header::WWW_AUTHENTICATE).or_insert(API_KEY_CHALLENGE);
+        let challenge = match refused.reason() {
+            Reason::InvalidToken => TOKEN_CHALLENGE,
+            _ => API_KEY_CHALLENGE,
+        };
+        headers.entry(header::WWW_AUTHENTICATE).or_insert(challenge);
     }
     if let Some(after_s) = refused.retry_after_s() {
         headers.entry(header::RETRY_AFTER).or_insert_with(|| after_s.into());

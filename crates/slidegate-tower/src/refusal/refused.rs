@@ -128,9 +128,11 @@ impl<'a> Refused<'a> {
 
 fn retry_after(reason: Reason, decision: Option<&Decision>) -> Option<Duration> {
     match reason {
-        Reason::StoreUnavailable => Some(STORE_RETRY_AFTER),
-        Reason::CostAboveUnits | Reason::UnknownKey | Reason::Blocked => None,
-        Reason::QuotaExceeded | Reason::Banned | Reason::Suspended => {
+        Reason::StoreUnavailable | Reason::KeysUnavailable => Some(STORE_RETRY_AFTER),
+        Reason::CostAboveUnits | Reason::UnknownKey | Reason::InvalidToken | Reason::Blocked => {
+            None
+        }
+        Reason::QuotaExceeded | Reason::Banned | Reason::Suspended | Reason::UncheckedToken => {
             let own = decision?.retry_after()?;
             violated(decision).map(|(_, standing)| reset(standing)).chain([own]).max()
         }
@@ -162,6 +164,12 @@ pub enum Reason {
     Blocked,
     /// The request has an API key that was not issued.
     UnknownKey,
+    /// The request has a token that is not valid.
+    InvalidToken,
+    /// The request has a token that was not checked, because too many of its address were.
+    UncheckedToken,
+    /// The source of API keys, or the issuer of tokens, cannot be reached.
+    KeysUnavailable,
     /// The store could not count, and a policy says `deny` to that.
     StoreUnavailable,
 }
@@ -188,6 +196,9 @@ impl Reason {
             Verdict::Block(Block::Banned { .. }) => Some(Self::Banned),
             Verdict::Block(Block::Suspended { .. }) => Some(Self::Suspended),
             Verdict::Block(Block::UnknownKey) => Some(Self::UnknownKey),
+            Verdict::Block(Block::InvalidToken) => Some(Self::InvalidToken),
+            Verdict::Block(Block::UncheckedToken { .. }) => Some(Self::UncheckedToken),
+            Verdict::Block(Block::KeysUnavailable) => Some(Self::KeysUnavailable),
             Verdict::Block(_) => Some(Self::Blocked),
             _ => Some(Self::QuotaExceeded),
         }
@@ -240,7 +251,14 @@ impl Reason {
                 code: "UNAUTHORIZED",
                 message: "The API key is unknown.",
             },
-            Self::StoreUnavailable => Wording {
+            Self::InvalidToken => {
+                Wording { message: "The token is not valid.", ..Self::UnknownKey.wording() }
+            }
+            Self::UncheckedToken => Wording {
+                message: "Too many tokens from this address had to be checked.",
+                ..Self::Banned.wording()
+            },
+            Self::StoreUnavailable | Self::KeysUnavailable => Wording {
                 status: StatusCode::SERVICE_UNAVAILABLE,
                 grpc_status: UNAVAILABLE,
                 problem: "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity",
