@@ -140,7 +140,11 @@ fn identities(sources: &[Source]) -> Vec<(String, &'static str)> {
         match source {
             Source::User => add(Identity::user("x"), TEXTS),
             Source::Named(kind) => add(Identity::new(kind, "x"), TEXTS),
-            Source::ApiKey => add(Identity::api_key(b"x"), DIGESTS),
+            Source::ApiKey => {
+                add(Identity::api_key(b"x"), DIGESTS);
+                add(Identity::customer("x"), TEXTS);
+            }
+            Source::Customer => add(Identity::customer("x"), TEXTS),
             Source::Authorization => add(Identity::authorization(b"x"), DIGESTS),
             Source::Ip(prefixes) => add(Identity::ip([0, 0, 0, 0].into(), *prefixes), ADDRESSES),
             Source::Header(name) => {
@@ -279,7 +283,10 @@ mod tests {
                 ("api", "ip", "1/min", "rl:<identity>"),
                 ("login", "ip", "1/min", "rl:login:<identity>"),
             ],
-            &[("api", "api-key ip", "1/min", "<identity>"), ("b", "ip", "1/min", "xyz<identity>")],
+            &[
+                ("api", "authorization ip", "1/min", "<identity>"),
+                ("b", "ip", "1/min", "xyz<identity>"),
+            ],
         ];
         for list in apart {
             assert_eq!(collisions(list), Vec::<String>::new(), "{list:?}");
@@ -315,6 +322,14 @@ mod tests {
             ),
             (
                 &[("a", "user", "1/min", "rl:<identity>"), ("b", "ip", "1/min", "rl:<identity>")],
+                "policies \"a\" and \"b\"",
+            ),
+            // An API key may be a customer's, who may be called so too.
+            (
+                &[
+                    ("a", "api-key", "1/min", "rl:<identity>"),
+                    ("b", "ip", "1/min", "rl:<identity>"),
+                ],
                 "policies \"a\" and \"b\"",
             ),
             (
