@@ -66,7 +66,8 @@ impl Comparison {
 impl OneSided {
     fn add(&mut self, decision: &Decision, facts: &Facts<'_>, matched: &MatchedPolicies<'_>) {
         self.requests += 1;
-        let is_own = |own: &&_| is_refused_by(decision, own, own.quotas) == IsRefused::Yes;
+        let is_own =
+            |own: &&_| is_refused_by(decision, own, own.quotas.as_slice()) == IsRefused::Yes;
         let own = matched.iter().filter(|own| !own.policy.shadow).find(is_own);
         let key = match own {
             Some(own) => (own.policy.name.to_string(), own.identity),

@@ -44,6 +44,10 @@ pub struct DescribedRequest {
     #[cfg_attr(feature = "clap", arg(long, value_name = "ID"))]
     pub user: Option<String>,
 
+    /// The customer, as if an API key, a token or an application had named one
+    #[cfg_attr(feature = "clap", arg(long, value_name = "NAME"))]
+    pub customer: Option<String>,
+
     /// The plan, as if an application had named it
     #[cfg_attr(feature = "clap", arg(long, value_name = "NAME"))]
     pub plan: Option<String>,
@@ -64,6 +68,9 @@ impl DescribedRequest {
         let mut head = RequestHead::new(&self.method, &self.path, &self.headers);
         if let Some(user) = &self.user {
             head = head.user(user);
+        }
+        if let Some(customer) = &self.customer {
+            head = head.customer(customer);
         }
         if let Some(plan) = &self.plan {
             head = head.plan(plan);
@@ -112,6 +119,7 @@ impl Default for DescribedRequest {
             client: None,
             peer: None,
             user: None,
+            customer: None,
             plan: None,
             cost: None,
         }

@@ -101,7 +101,7 @@ impl Tallies {
             self.totals.blocked += u64::from(matched.is_empty());
         }
         for own in matched {
-            let refused_by = RefusedBy::new(decision, matched, own, own.quotas);
+            let refused_by = RefusedBy::new(decision, matched, own, own.quotas.as_slice());
             self.count_under(&own.into(), entry, &refused_by);
         }
     }

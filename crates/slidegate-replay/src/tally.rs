@@ -261,7 +261,7 @@ impl<'p> RefusedBy<'p> {
         let others = matched.iter().filter(|other| {
             other.policy.name != own.policy.name
                 && !other.policy.shadow
-                && is_refused_by(decision, other, other.quotas) == IsRefused::Yes
+                && is_refused_by(decision, other, other.quotas.as_slice()) == IsRefused::Yes
         });
         let mut names: SmallVec<_> = others.map(|other| &*other.policy.name).collect();
         if decision.verdict() == Verdict::Block(Block::UnknownKey) {
