@@ -56,13 +56,12 @@ impl Gateway {
 
     /// The response of the decision API to a `POST` of JSON.
     pub fn post(&self, path: &str, json: &str) -> Message {
-        let mut wire = Wire::connect(self.address("decisions"));
-        let length = json.len();
-        wire.send(format!(
-            "POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
-             Content-Length: {length}\r\n\r\n{json}"
-        ));
-        wire.response()
+        post(self.address("decisions"), path, json)
+    }
+
+    /// The response of the admin endpoint to a `POST` of JSON.
+    pub fn post_admin(&self, path: &str, json: &str) -> Message {
+        post(self.admin(), path, json)
     }
 
     /// Everything that comes back for these bytes until the connection ends or is silent for 300 ms.
@@ -97,6 +96,16 @@ impl Gateway {
         let values = lines.filter(|line| line.contains(label));
         values.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
     }
+}
+
+fn post(address: SocketAddr, path: &str, json: &str) -> Message {
+    let mut wire = Wire::connect(address);
+    let length = json.len();
+    wire.send(format!(
+        "POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
+         Content-Length: {length}\r\n\r\n{json}"
+    ));
+    wire.response()
 }
 
 impl From<Slidegate> for Gateway {
