@@ -120,6 +120,10 @@ fn reason(reason: Reason) -> &'static str {
         Reason::Banned => "banned",
         Reason::Suspended => "suspended",
         Reason::Blocked => "blocked",
+        Reason::UnknownKey => "unknown-key",
+        Reason::InvalidToken => "invalid-token",
+        Reason::UncheckedToken => "unchecked-token",
+        Reason::KeysUnavailable => "keys-unavailable",
         Reason::StoreUnavailable => "store-unavailable",
         _ => "quota-exceeded",
     }

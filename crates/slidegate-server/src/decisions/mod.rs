@@ -7,17 +7,19 @@ pub(crate) mod question;
 #[cfg(test)]
 mod tests;
 
+use std::collections::HashSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use futures_util::future::join_all;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body::Body;
 use http_body_util::Full;
 use serde::{Deserialize, Serialize};
 use slidegate::limit::SystemClock;
 use slidegate::policy::without_query;
-use slidegate::{AccountError, Clock, Decision, HeldCharge, Timestamp};
+use slidegate::{AccountError, Bearer, Clock, Decision, HeldCharge, Timestamp};
 use slidegate_proxy::{Accepted, Handler, RequestBody};
 use slidegate_replay::DescribedRequest;
 use slidegate_tower::{LimiterOutcome, bad_request};
@@ -204,20 +206,47 @@ impl Decisions {
         if let [question] = &*questions
             && !json_body::is_list(&body)
         {
-            let answer = self.answer(question, mode, began).await?;
+            let bearer = self.bearer(question).await;
+            let answer = self.answer(question, bearer.as_ref(), mode, began).await?;
             // The only question is about a malformed request. In a list such a request is refused
             // like any other, because the rest was decided.
             let is_bad = answer.is_bad_request();
             let status = if is_bad { StatusCode::BAD_REQUEST } else { StatusCode::OK };
             return Ok(json_of(status, &answer));
         }
-        // One after another: calls to a shared store that are in flight together may overtake each
-        // other, and a list is decided in order.
+        let bearers = join_all(questions.iter().map(|question| self.bearer(question))).await;
+        let asked: Vec<_> = questions.iter().zip(bearers.iter().map(Option::as_ref)).collect();
         let mut answers = Vec::with_capacity(questions.len());
-        for question in &questions {
-            answers.push(self.answer(question, mode, began).await?);
+        let mut rest = &asked[..];
+        while !rest.is_empty() {
+            let (together, later) = rest.split_at(self.count_independent(rest));
+            let decided = together
+                .iter()
+                .map(|(question, bearer)| self.answer(question, *bearer, mode, began));
+            for answer in join_all(decided).await {
+                answers.push(answer?);
+            }
+            rest = later;
         }
         Ok(json_of(StatusCode::OK, &answers))
+    }
+
+    /// Who bears the credentials that a question has, if there are sources that know.
+    async fn bearer(&self, question: &Question) -> Option<Bearer> {
+        self.live.settings().bearer(&question.request.headers, None).await
+    }
+
+    /// How many questions, from the first on, share no account and no client: no answer to them depends
+    /// on the order, so that they are decided together, and a store can share calls between them. At
+    /// least one.
+    fn count_independent(&self, asked: &[(&Question, Option<&Bearer>)]) -> usize {
+        let policies = self.live.gate().policies();
+        let mut seen = HashSet::new();
+        let are_new = |(question, bearer): &&(&Question, Option<&Bearer>)| {
+            let accounts = question.accounts(*bearer, &policies);
+            accounts.is_some_and(|accounts| accounts.into_iter().all(|one| seen.insert(one)))
+        };
+        asked.iter().take_while(are_new).count().max(1)
     }
 
     /// `POST /v1/settle`
@@ -261,6 +290,7 @@ impl Decisions {
     async fn answer(
         &self,
         question: &Question,
+        bearer: Option<&Bearer>,
         mode: DecideMode,
         began: Timestamp,
     ) -> Result<Answer, Problem> {
@@ -274,7 +304,7 @@ impl Decisions {
                 (self.answer_charges(outcome)?, &Method::POST, DECIDE, None)
             }
             None => {
-                let answer = self.decide_request(question, mode).await;
+                let answer = self.decide_request(question, bearer, mode).await;
                 let DescribedRequest { method, path, client, .. } = &question.request;
                 (answer, method, path.as_str(), *client)
             }
@@ -292,12 +322,18 @@ impl Decisions {
         Ok(answer)
     }
 
-    async fn decide_request(&self, question: &Question, mode: DecideMode) -> Answer {
+    async fn decide_request(
+        &self,
+        question: &Question,
+        bearer: Option<&Bearer>,
+        mode: DecideMode,
+    ) -> Answer {
         let (gate, settings) = (self.live.gate(), self.live.settings());
         let facts = question.facts();
         if let Err(error) = gate.check(&facts) {
             return Answer::bad_request(bad_request(&error));
         }
+        let facts = bearer.map_or(facts, |bearer| facts.bearer(bearer));
         let outcome = match mode {
             DecideMode::Spend => gate.decide(&facts).await,
             DecideMode::Peek => gate.peek(&facts).await,
@@ -328,7 +364,7 @@ impl Decisions {
         let (head, _) = request.into_parts();
         let clients = &settings.limiter.client_address;
         let original = OriginalRequest::read(protocol, &head, accepted.peer, clients)?;
-        let (response, decision) = match settings.limiter.decide(original.head()).await {
+        let (response, decision) = match settings.decide(original.head()).await {
             LimiterOutcome::Pass(decision) => {
                 let mut allowed = Response::new(Bytes::new());
                 settings.limiter.annotate(decision.as_ref(), &mut allowed);

@@ -8,7 +8,8 @@ use std::num::NonZeroU32;
 use http::{HeaderMap, Method};
 use serde::de::{Error, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
-use slidegate::{Cost, Facts, HeldCharge, Identity, NamedCharge, Policies};
+use slidegate::policy::Prefixes;
+use slidegate::{Bearer, Cost, Facts, HeldCharge, Identity, NamedCharge, Policies};
 use slidegate_replay::{DescribedRequest, described_request};
 use slidegate_tower::ResolvedClient;
 
@@ -43,6 +44,7 @@ struct QuestionBody {
     headers: HeaderMap,
     client: Option<IpAddr>,
     user: Option<String>,
+    customer: Option<String>,
     plan: Option<String>,
     cost: Option<NonZeroU32>,
     trusted: Option<bool>,
@@ -53,10 +55,18 @@ struct QuestionBody {
 
 impl From<QuestionBody> for Question {
     fn from(body: QuestionBody) -> Self {
-        let QuestionBody { method, path, headers, client, user, plan, cost, .. } = body;
+        let QuestionBody { method, path, headers, client, user, customer, plan, cost, .. } = body;
         let QuestionBody { trusted, refundable, hold, charges, .. } = body;
-        let mut request =
-            DescribedRequest { method, headers, client, user, plan, cost, ..Default::default() };
+        let mut request = DescribedRequest {
+            method,
+            headers,
+            client,
+            user,
+            customer,
+            plan,
+            cost,
+            ..Default::default()
+        };
         let describes_request =
             path.is_some() || trusted.is_some() || request != DescribedRequest::default();
         if let Some(path) = path {
@@ -152,6 +162,29 @@ impl Question {
         let is_trusted = self.trusted == Some(true);
         let facts = self.request.head().facts(ResolvedClient { peer: client, client, is_trusted });
         self.hold.map_or(facts, |units| facts.cost(units))
+    }
+
+    /// The accounts that the question is about, by policy, and its client; none if they cannot be told.
+    pub(super) fn accounts<'p>(
+        &self,
+        bearer: Option<&Bearer>,
+        policies: &'p Policies,
+    ) -> Option<Vec<(&'p str, Identity)>> {
+        if let Some(AtMost(charges)) = &self.charges {
+            let account = |charge: &ChargeBody| {
+                let policy = policies.iter().find(|policy| *policy.name == *charge.policy)?;
+                // An address may be counted by its network.
+                let is_plain = charge.identity.kind() != "ip";
+                is_plain.then(|| (&*policy.name, policies.account_of(charge.identity)))
+            };
+            return charges.iter().map(account).collect();
+        }
+        let facts = self.facts();
+        let facts = bearer.map_or(facts, |bearer| facts.bearer(bearer));
+        let matched = policies.matching(&facts).map(|own| (&*own.policy.name, own.identity));
+        // Where an address has too many identities, the address itself is counted.
+        let client = self.request.client.map(|address| Identity::ip(address, Prefixes::default()));
+        Some(matched.chain(client.map(|client| ("", client))).collect())
     }
 
     /// The charges, if the question is about some.

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use slidegate_testbed::{
-    Certificates, Directory, FaultyNetwork, Gateway, GatewayOptions, RedisSentinels, RedisServer,
-    Reply, Upstream, ledger_keys, wait_until,
+    Certificates, CommandCounts, Directory, FaultyNetwork, Gateway, GatewayOptions, RedisSentinels,
+    RedisServer, Reply, Upstream, ledger_keys, wait_until,
 };
 
 use crate::{configure, options};
@@ -558,4 +558,44 @@ fn a_probe_that_is_denied_shows_that_redis_answers() {
     let gateway =
         on_redis(configure(&upstream), &as_user(&redis)).policy("api", "20/min", "").start();
     survive_an_outage(&gateway, &redis, "/");
+}
+
+#[test]
+fn a_list_of_questions_is_decided_in_order_with_fewer_calls_than_questions() {
+    let (redis, upstream) = (RedisServer::start(), Upstream::simple());
+    let local = "identity = [\"user\"]\nscope = \"local\"";
+    let gateway = on_redis(configure(&upstream), &redis.url())
+        .tables("[decisions]\nlisten = \"127.0.0.1:0\"")
+        .policy("user", "3/min", "identity = [\"user\"]\nban = { after = \"3/min\", for = \"1h\" }")
+        .policy("guard", "4/min", local)
+        .start();
+    let ask = |users: &[usize]| -> Vec<String> {
+        let questions = users.iter().map(|user| format!("{{\"user\":\"{user}\"}}"));
+        let body = format!("[{}]", questions.collect::<Vec<_>>().join(","));
+        let answers: Vec<Value> =
+            serde_json::from_str(&gateway.post("/v1/decide", &body).text()).unwrap();
+        answers.iter().map(|answer| answer["verdict"].as_str().unwrap().to_owned()).collect()
+    };
+    // Users that come again wait for what was decided before: each has three, is denied three times, and
+    // is banned by the third.
+    let users: Vec<usize> = (0..100).map(|n| n * n % 11 % 7).collect();
+    let mut asked = [0; 7];
+    let expected: Vec<&str> = users
+        .iter()
+        .map(|user| {
+            asked[*user] += 1;
+            match asked[*user] {
+                1..=3 => "allow",
+                4..=6 => "deny",
+                _ => "block",
+            }
+        })
+        .collect();
+    assert_eq!(ask(&users), expected);
+    let before = CommandCounts::of([&redis]);
+    let others: Vec<usize> = (1000..1100).collect();
+    assert!(ask(&others).iter().all(|verdict| verdict == "allow"));
+    let counts = CommandCounts::of([&redis]).since(&before);
+    let calls = counts.calls("evalsha");
+    assert!((1..=25).contains(&calls), "{calls} calls for 100 questions");
 }
