@@ -9,11 +9,12 @@ use crate::check::{self, CheckArguments};
 use crate::client::RemoteCommand;
 use crate::config::{Flags, Sources};
 use crate::demo::{self, DemoArguments};
+use crate::digest::{self, DigestArguments};
 use crate::explain::{self, ExplainArguments};
 use crate::import::ImportCommand;
 use crate::policy_test::{self, TestArguments};
 use crate::replay::{self, ReplayArguments};
-use crate::{digest, server, terminal};
+use crate::{server, terminal};
 
 /// Slidegate: an exact sliding-window rate limiter for HTTP APIs.
 ///
@@ -113,7 +114,7 @@ Examples:
 
     /// Print the digest of an API key that is read from standard input
     #[command(after_help = digest::AFTER_HELP)]
-    Digest,
+    Digest(DigestArguments),
 
     /// Print a script that completes commands and flags in your shell
     ///
@@ -152,7 +153,7 @@ impl Cli {
             Command::Import(command) => command.run(),
             Command::Remote(command) => command.run(),
             Command::Demo(arguments) => demo::run(&arguments),
-            Command::Digest => digest::run(),
+            Command::Digest(arguments) => digest::run(&arguments),
             Command::Completions { shell } => completions(shell),
         }
     }

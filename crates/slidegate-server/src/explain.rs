@@ -5,16 +5,17 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use http::{HeaderMap, HeaderName, HeaderValue};
-use slidegate::Policies;
+use slidegate::{Bearer, Policies};
 use slidegate_replay::DescribedRequest;
 use slidegate_tower::ClientAddress;
 
-use crate::config::{self, Flags, LimiterConfig, Sources};
-use crate::terminal;
+use crate::config::{self, Config, Flags, Sources};
+use crate::{customers, terminal};
 
 pub(crate) const AFTER_HELP: &str = "\
 The file is read as `serve` reads it, with the environment, and nothing is connected to or counted.
-API keys are shown by name, or as digests as other secrets are.
+API keys are shown by name, or as digests as other secrets are. A token is verified if its issuer's
+keys are in a file; otherwise say --user and --customer, or ask a running server (POST /v1/explain).
 
 Exit codes:
   0  the request is explained
@@ -45,8 +46,8 @@ pub(crate) struct ExplainArguments {
 /// Explains the request.
 pub(crate) fn run(arguments: &ExplainArguments) -> anyhow::Result<()> {
     let sources = Sources::of_command(Some(&arguments.config), Flags::default())?;
-    let limiter = config::load(&sources)?.config.limiter;
-    terminal::show(&arguments.explain(&limiter)?)
+    let config = config::load(&sources)?.config;
+    terminal::show(&arguments.explain(&config)?)
 }
 
 /// What policies make of a request, a line for each, or why it is refused before they are asked.
@@ -54,8 +55,10 @@ pub(crate) fn explanation(
     policies: &Policies,
     client_address: &ClientAddress,
     request: &DescribedRequest,
+    bearer: Option<&Bearer>,
 ) -> String {
     let facts = request.facts(client_address);
+    let facts = bearer.map_or(facts, |bearer| facts.bearer(bearer));
     match policies.check(&facts) {
         Ok(()) => policies.explain(&facts).to_string(),
         Err(error) => format!("it is refused with 400: {error}\n"),
@@ -63,7 +66,8 @@ pub(crate) fn explanation(
 }
 
 impl ExplainArguments {
-    fn explain(&self, limiter: &LimiterConfig) -> anyhow::Result<String> {
+    fn explain(&self, config: &Config) -> anyhow::Result<String> {
+        let limiter = &config.limiter;
         let request = DescribedRequest { headers: self.headers()?, ..self.request.clone() };
         let readings = limiter.policies.other_paths(&request.path);
         let client = request.explain_client(&limiter.client_address);
@@ -73,7 +77,13 @@ impl ExplainArguments {
             let _ = writeln!(text, "path: also read as {}", readings.join(", "));
         }
         let _ = writeln!(text, "client: {client}");
-        let explanation = explanation(&limiter.policies, &limiter.client_address, &request);
+        let (bearer, credentials) =
+            customers::explain_offline(&config.server.customers, &request.headers)?;
+        for line in credentials {
+            let _ = writeln!(text, "{line}");
+        }
+        let (policies, clients) = (&limiter.policies, &limiter.client_address);
+        let explanation = explanation(policies, clients, &request, bearer.as_ref());
         let _ = write!(text, "\n{explanation}");
         Ok(text)
     }

@@ -84,11 +84,19 @@ impl Handler for GatewayWorker {
             settings.limiter.client_address.resolve_client(accepted.peer, request.headers());
         let (mut decided, mut decision) = (None, None);
         let mut upstream = UpstreamOutcome::NotCalled;
-        let response = match inspected {
-            Err(error) => error_response(error).map(SettlingBody::plain),
-            Ok(fields) => {
+        let response = match (inspected, settings.standing_for(request.uri())) {
+            (Err(error), _) => error_response(error).map(SettlingBody::plain),
+            (Ok(_), Some(standing)) => {
                 let head = RequestHead::from(&request).client(client);
-                let outcome = settings.limiter.decide(head).await;
+                // Boxed, as few requests are for it.
+                let bearer = settings.bearer(request.headers(), client.client);
+                let answer = standing.answer(&settings.limiter, &request, head, bearer);
+                let response = Box::pin(answer).await;
+                response.map(ProxyBody::full).map(SettlingBody::plain)
+            }
+            (Ok(fields), None) => {
+                let head = RequestHead::from(&request).client(client);
+                let outcome = settings.decide(head).await;
                 decided = Some(self.clock.now());
                 match outcome {
                     LimiterOutcome::Refuse(response, denial) => {

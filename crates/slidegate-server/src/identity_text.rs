@@ -10,7 +10,7 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
-use slidegate::policy::Network;
+use slidegate::policy::{KeyHash, Network};
 use slidegate::{Identity, Policies};
 
 /// Reads `"user:42"`, as logs and standings show it, or `{"kind": "user", "value": "42"}` with the
@@ -73,6 +73,11 @@ pub(crate) enum IdentityTextError {
 /// Reads what logs and standings show.
 pub(crate) fn from_text(text: &str) -> Result<Identity, IdentityTextError> {
     let (kind, value) = text.split_once(':').unwrap_or((text, ""));
+    if kind == "api-key"
+        && let Ok(digest) = KeyHash::Sha256.parse(value)
+    {
+        return Ok(digest.identity());
+    }
     if is_secret(kind) && !Identity::is_digest(value) {
         return Err(IdentityTextError::Secret);
     }
@@ -112,13 +117,14 @@ fn of_kind(kind: &str, value: &str) -> Result<Identity, String> {
         "anonymous" => Ok(Identity::anonymous()),
         _ if value.is_empty() => Err("expected a value that is not empty".to_owned()),
         "user" => Ok(Identity::user(value)),
+        "customer" => Ok(Identity::customer(value)),
         "api-key" => Ok(Identity::api_key(value.as_bytes())),
         "authorization" => Ok(Identity::authorization(value.as_bytes())),
         "ip" => from_text(&format!("ip:{value}")).map_err(|error| error.to_string()),
         name => HeaderName::try_from(name)
             .map(|name| Identity::header(&name, value.as_bytes()))
             .map_err(|_| {
-                "expected as kind: user, api-key, authorization, ip, everyone, anonymous or a \
+                "expected as kind: user, customer, api-key, authorization, ip, everyone, anonymous or a \
                  header's name"
                     .to_owned()
             }),

@@ -1,14 +1,19 @@
 //! The gate and its settings in force; a reload replaces them.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use http::HeaderName;
+use http::{HeaderMap, HeaderName, Uri};
 use slidegate::policy::PathReading;
-use slidegate::{Gate, HeldCharge};
-use slidegate_tower::{ClientAddress, RequestLimiter, Responder, SettleOutcome};
+use slidegate::{Bearer, Gate, HeldCharge};
+use slidegate_customers::Customers;
+use slidegate_tower::{
+    ClientAddress, LimiterOutcome, RequestHead, RequestLimiter, Responder, SettleOutcome,
+};
 
-use crate::config::LimiterConfig;
+use crate::config::{LimiterConfig, StandingConfig};
+use crate::standing::StandingEndpoint;
 use crate::store::AnyStore;
 
 /// The gate and its settings in force, for every endpoint.
@@ -19,7 +24,7 @@ pub(crate) struct LiveConfig {
 }
 
 /// How requests are read and answered.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct HttpSettings {
     /// How paths are read.
     pub(crate) paths: PathReading,
@@ -27,6 +32,10 @@ pub(crate) struct HttpSettings {
     pub(crate) identity_headers: Vec<HeaderName>,
     /// The gate, how the client's address is found, and how requests are answered.
     pub(crate) limiter: RequestLimiter<AnyStore>,
+    /// Answers callers that ask where they stand.
+    pub(crate) standing: Option<Arc<StandingEndpoint>>,
+    /// Finds who sends a request, in the operator's own systems.
+    customers: Option<Arc<Customers>>,
 }
 
 impl LiveConfig {
@@ -35,18 +44,23 @@ impl LiveConfig {
         gate: Gate<AnyStore>,
         responder: Responder,
         client_address: ClientAddress,
+        standing: Option<StandingConfig>,
+        customers: Option<Arc<Customers>>,
     ) -> Self {
         let gate = Arc::new(gate);
         let limiter = RequestLimiter::new(gate.clone());
+        let standing = standing.map(StandingEndpoint::new).map(Arc::new);
         let settings = HttpSettings::new(limiter, responder, client_address);
+        let settings = HttpSettings { standing, customers, ..settings };
         Self { gate, settings: ArcSwap::from_pointee(settings) }
     }
 
     /// The same for a test, of a whole configuration.
     #[cfg(test)]
     pub(crate) fn of(limiter: LimiterConfig, store: impl Into<AnyStore>) -> Arc<Self> {
-        let LimiterConfig { policies, responder, client_address, .. } = limiter;
-        Arc::new(Self::new(Gate::new(policies, store.into()), responder, client_address))
+        let LimiterConfig { policies, responder, client_address, standing, .. } = limiter;
+        let gate = Gate::new(policies, store.into());
+        Arc::new(Self::new(gate, responder, client_address, standing, None))
     }
 
     pub(crate) fn gate(&self) -> &Arc<Gate<AnyStore>> {
@@ -59,11 +73,17 @@ impl LiveConfig {
 
     /// Puts other policies and settings in force. Accounts keep their history.
     pub(crate) fn replace(&self, limiter: LimiterConfig) {
-        let LimiterConfig { policies, responder, client_address, .. } = limiter;
+        let LimiterConfig { policies, responder, client_address, standing, .. } = limiter;
         self.gate.replace_policies(policies);
-        let limiter = self.settings().limiter.clone();
-        let settings = HttpSettings::new(limiter, responder, client_address);
-        self.settings.store(Arc::new(settings));
+        let before = self.settings();
+        let standing = standing.map(|config| match &before.standing {
+            // What its callers have asked stays counted.
+            Some(same) if same.config == config => same.clone(),
+            _ => Arc::new(StandingEndpoint::new(config)),
+        });
+        let customers = before.customers.clone();
+        let settings = HttpSettings::new(before.limiter.clone(), responder, client_address);
+        self.settings.store(Arc::new(HttpSettings { standing, customers, ..settings }));
     }
 
     /// Calls `listener` for each charge that was held until the response was known.
@@ -71,10 +91,9 @@ impl LiveConfig {
         &self,
         listener: impl Fn(&HeldCharge, SettleOutcome) + Send + Sync + 'static,
     ) {
-        let HttpSettings { paths, identity_headers, limiter } = &*self.settings();
-        let limiter = limiter.clone().on_settled(listener);
-        let (paths, identity_headers) = (*paths, identity_headers.clone());
-        self.settings.store(Arc::new(HttpSettings { paths, identity_headers, limiter }));
+        let before = self.settings();
+        let limiter = before.limiter.clone().on_settled(listener);
+        self.settings.store(Arc::new(HttpSettings { limiter, ..(*before).clone() }));
     }
 }
 
@@ -88,6 +107,50 @@ impl HttpSettings {
         let paths = policies.path_reading();
         let limiter = limiter.responder(responder).client_address(client_address);
         let identity_headers = policies.identity_headers().cloned().collect();
-        Self { paths, identity_headers, limiter }
+        Self { paths, identity_headers, limiter, standing: None, customers: None }
+    }
+
+    /// What answers requests for this target instead of upstream, if it is where callers ask how they
+    /// stand.
+    pub(crate) fn standing_for(&self, target: &Uri) -> Option<&StandingEndpoint> {
+        self.standing.as_deref().filter(|standing| standing.is_for(target))
+    }
+
+    /// Decides a request, after finding out who sends it. A request that its address alone is refused
+    /// for costs neither a look-up nor a signature check.
+    pub(crate) async fn decide(&self, head: RequestHead<'_>) -> LimiterOutcome {
+        let Some(customers) = &self.customers else { return self.limiter.decide(head).await };
+        if let Some(bearer) = customers.find_now(head.headers()) {
+            return self.limiter.decide(head.bearer(&bearer)).await;
+        }
+        if let Some(refusal) = self.limiter.refuse_early(head) {
+            return refusal;
+        }
+        let client = head.resolve(&self.limiter.client_address).client;
+        // Boxed, so that other requests do not carry its state.
+        let bearer = Box::pin(customers.find(head.headers(), client)).await;
+        self.limiter.decide(head.bearer(&bearer)).await
+    }
+
+    /// Who bears the credentials in these headers. The address bounds how many tokens are checked;
+    /// callers that are trusted give none.
+    pub(crate) async fn bearer(
+        &self,
+        headers: &HeaderMap,
+        address: Option<IpAddr>,
+    ) -> Option<Bearer> {
+        let customers = self.customers.as_ref()?;
+        match customers.find_now(headers) {
+            Some(bearer) => Some(bearer),
+            None => Some(Box::pin(customers.find(headers, address)).await),
+        }
+    }
+
+    /// What is known of the credentials in these headers, a line for each.
+    pub(crate) async fn explain_credentials(&self, headers: &HeaderMap) -> Vec<String> {
+        match &self.customers {
+            Some(customers) => customers.explain(headers).await,
+            None => Vec::new(),
+        }
     }
 }

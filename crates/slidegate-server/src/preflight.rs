@@ -3,7 +3,7 @@
 use crate::certificates::Certificates;
 use crate::config::Preflight;
 use crate::observe::Trail;
-use crate::{disk, store};
+use crate::{customers, disk, store};
 /// Checks one thing that a configuration names. Connects to nothing, and leaves nothing behind.
 pub(crate) fn check(step: Preflight<'_>) -> anyhow::Result<()> {
     match step {
@@ -11,5 +11,6 @@ pub(crate) fn check(step: Preflight<'_>) -> anyhow::Result<()> {
         Preflight::Redis(config) => store::check_redis(config),
         Preflight::Tls(files) => Certificates::load(files).map(drop),
         Preflight::Audit(config) => Trail::check(config),
+        Preflight::Customers(config) => customers::check(config),
     }
 }

@@ -116,7 +116,7 @@ pub(super) async fn inspect(
 ) -> Result<Json<IdentityView>, Problem> {
     let policies = operator.policies();
     let Path(identity_text) = path?;
-    let identity = identity(&identity_text, &policies)?;
+    let identity = policies.account_of(identity(&identity_text, &policies)?);
     let Query(InspectParameters { policy, plan }) = query?;
     let mut accounts = Vec::new();
     for candidate in operator.candidates(&identity, policy.as_deref(), plan.as_deref())? {

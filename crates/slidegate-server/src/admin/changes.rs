@@ -100,7 +100,8 @@ pub(super) async fn reset(
     change: Result<RequestedChange<ResetBody>, Problem>,
 ) -> Result<Json<AccountsReset>, Problem> {
     let Path(identity) = path?;
-    let identity = super::accounts::identity(&identity, &operator.policies())?;
+    let policies = operator.policies();
+    let identity = policies.account_of(super::accounts::identity(&identity, &policies)?);
     let RequestedChange { by, body: ResetBody { policy, reason } } = change?;
     let target = Target { identity, policy: parsed("policy", policy.as_deref())? };
     let actor = Actor { by, reason: checked_reason(&reason)? };
@@ -118,7 +119,10 @@ pub(super) async fn create(
         let detail = "there is reset, grant, exempt and ban to be done to an account";
         return Err(Problem::not_found(detail));
     }
-    let identity = super::accounts::identity(&identity, &operator.policies())?;
+    let policies = operator.policies();
+    let identity = super::accounts::identity(&identity, &policies)?;
+    // Units are an account's; one key of a customer can be exempt or banned without the others.
+    let identity = if action == "grant" { policies.account_of(identity) } else { identity };
     let RequestedChange { by, body } = change?;
     let units = body.units;
     let quota = parsed("quota", body.quota.as_deref())?;

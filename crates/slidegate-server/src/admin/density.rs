@@ -35,7 +35,7 @@ pub(super) async fn density(
 ) -> Result<Json<DensityView>, Problem> {
     let policies = operator.policies();
     let Path(identity_text) = path?;
-    let identity = identity(&identity_text, &policies)?;
+    let identity = policies.account_of(identity(&identity_text, &policies)?);
     let Query(DensityParameters { buckets, policy, plan }) = query?;
     let buckets = buckets.unwrap_or(DEFAULT_BUCKETS);
     if !(1..=MAX_BUCKETS).contains(&buckets) {
@@ -66,16 +66,10 @@ impl AccountDensity {
 impl QuotaDensity {
     fn new(ledger: &LedgerReading, now: Timestamp, buckets: usize) -> Self {
         let (units, window) = (ledger.quota.units().get(), ledger.quota.window());
-        let (mut counts, mut free) = (vec![0_u32; buckets], Vec::new());
+        let (counts, mut free) = (ledger.density(now, buckets), Vec::new());
         // Units above the quota's leave the window without a unit coming free.
         let mut excess = ledger.spent().saturating_sub(units);
         for entry in &ledger.entries {
-            let age_ns = now.saturating_since(entry.stamp).as_nanos();
-            let since_start_ns = window.as_nanos().saturating_sub(age_ns);
-            let bucket = since_start_ns * buckets as u128 / window.as_nanos();
-            // What is stamped now, or with the tick that ends next, is in the last one.
-            let count = &mut counts[(bucket as usize).min(buckets - 1)];
-            *count = count.saturating_add(entry.units);
             let freed = entry.units.saturating_sub(excess);
             excess -= excess.min(entry.units);
             if freed > 0 {

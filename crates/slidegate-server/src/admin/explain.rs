@@ -41,17 +41,28 @@ impl Operator {
         let client = request.explain_client(&limiter.client_address);
         let client =
             client.unwrap_or_else(|| "unknown, as neither client nor peer says".to_owned());
+        let credentials = settings.explain_credentials(&request.headers).await;
         if let Err(error) = gate.check(&facts) {
             let decision = Answer::bad_request(bad_request(&error));
             let (blocked, exempt, policies) = (None, None, Vec::new());
-            return ExplainView { client, other_paths, blocked, exempt, policies, decision };
+            return ExplainView {
+                client,
+                credentials,
+                other_paths,
+                blocked,
+                exempt,
+                policies,
+                decision,
+            };
         }
-        let Explanation { blocked, exempt, policies: each, .. } = policies.explain(&facts);
+        let bearer = settings.bearer(&request.headers, None).await;
+        let facts = bearer.as_ref().map_or(facts, |bearer| facts.bearer(bearer));
+        let Explanation { blocked, exempt, policies: each, .. } = gate.explain(&facts);
         let [blocked, exempt] =
             [blocked, exempt].map(|listed| listed.map(|listed| listed.shown(&policies)));
         let each = each.into_iter().map(|one| PolicyEffect::new(one, &policies)).collect();
         let decision = Answer::new(gate.peek(&facts).await, &limiter.responder, &request.headers);
-        ExplainView { client, other_paths, blocked, exempt, policies: each, decision }
+        ExplainView { client, credentials, other_paths, blocked, exempt, policies: each, decision }
     }
 }
 

@@ -1,14 +1,17 @@
 //! Whether requests can be decided.
 
+use std::fmt;
+
 use axum::Json;
 use http::StatusCode;
 use slidegate::limit::MemoryStats;
 use slidegate::policy::CheckedPolicy;
 use slidegate::{OnStoreError, Scope};
+use slidegate_customers::SourceStatus;
 use slidegate_redis::{BreakerState, ServerWarning};
 use tokio_util::sync::CancellationToken;
 
-use crate::api::{KeyTrouble, Readiness};
+use crate::api::{KeyTrouble, Readiness, SourceTrouble};
 use crate::observe::{Observer, breaker_word};
 use crate::store::StoreStats;
 
@@ -34,7 +37,7 @@ pub(super) fn respond(
 impl Readiness {
     pub(super) fn of(observer: &Observer, draining: bool) -> Self {
         let gate = observer.gate();
-        let warnings = warnings(observer);
+        let (warnings, sources) = (warnings(observer), sources(observer));
         let StoreStats { kind, redis, .. } = gate.store().stats();
         let state = redis.as_ref().map(|stats| match stats.breaker {
             BreakerState::Closed if stats.answered + stats.deadlines + stats.errors == 0 => {
@@ -67,12 +70,16 @@ impl Readiness {
         Self {
             // A key error concerns some identities of some policies.
             ready: !draining && refusing.is_empty(),
-            degraded: is_cut_off || !key_errors.is_empty() || !warnings.is_empty(),
+            degraded: is_cut_off
+                || !key_errors.is_empty()
+                || !warnings.is_empty()
+                || !sources.is_empty(),
             draining,
             store: kind.to_owned(),
             state: state.map(str::to_owned),
             key_errors,
             warnings,
+            sources,
             refusing,
         }
     }
@@ -91,8 +98,9 @@ impl Readiness {
             (true, errors) if self.state.is_none() || !is_cut_off(state) => {
                 let keys = format!("Redis cannot count in keys of {}", errors.join(", "));
                 let keys = Some(keys).filter(|_| !errors.is_empty());
-                let reasons: Vec<String> = keys.into_iter().chain(self.warnings.clone()).collect();
-                Some(reasons.join("; "))
+                let sources = self.sources.iter().map(SourceTrouble::to_string);
+                let reasons = keys.into_iter().chain(self.warnings.clone()).chain(sources);
+                Some(reasons.collect::<Vec<_>>().join("; "))
             }
             (true, _) if self.refusing.is_empty() => {
                 Some(format!("{redis}; each policy's on_store_error applies"))
@@ -101,6 +109,30 @@ impl Readiness {
                 let refusing = self.refusing.join(", ");
                 Some(format!("{redis}; refusing requests under {refusing}"))
             }
+        }
+    }
+}
+
+/// The sources of keys and tokens that cannot be asked now.
+fn sources(observer: &Observer) -> Vec<SourceTrouble> {
+    let Some(customers) = observer.customers() else { return Vec::new() };
+    let keys = customers.keys().map(|status| ("key_source".to_owned(), status));
+    let sources = keys.into_iter().chain(customers.issuers());
+    let trouble = |(source, status): (String, SourceStatus)| {
+        let age_s = status.answered_ago.map(|age| age.as_secs());
+        Some(SourceTrouble { source, error: status.error?, age_s })
+    };
+    sources.filter_map(trouble).collect()
+}
+
+impl fmt::Display for SourceTrouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { source, error, age_s } = self;
+        match age_s {
+            Some(age) => {
+                write!(f, "{source} cannot be asked, what is known is {age} s old: {error}")
+            }
+            None => write!(f, "{source} has never answered: {error}"),
         }
     }
 }

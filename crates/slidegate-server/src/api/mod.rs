@@ -27,7 +27,7 @@ pub(crate) use self::policies::{
     BanRule, DecisionCounts, ExplainView, PlanChoice, PlanView, PolicyEffect, PolicyList,
     PolicyView,
 };
-pub(crate) use self::readiness::{KeyTrouble, Readiness};
+pub(crate) use self::readiness::{KeyTrouble, Readiness, SourceTrouble};
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()

@@ -99,6 +99,9 @@ pub(crate) struct PlanView {
 pub(crate) struct ExplainView<D> {
     /// The client's address and how it is known.
     pub(crate) client: String,
+    /// What is known of the API key and the token, by the sources of customers.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) credentials: Vec<String>,
     /// How else the path can be read.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) other_paths: Vec<String>,

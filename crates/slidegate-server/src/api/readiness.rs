@@ -23,9 +23,24 @@ pub(crate) struct Readiness {
     /// Why what the store counts is in doubt although it answers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) warnings: Vec<String>,
+    /// The sources of keys and tokens that cannot be asked now: what is known goes on to count.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) sources: Vec<SourceTrouble>,
     /// The policies whose requests are refused, because their `on_store_error` is `deny`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) refusing: Vec<String>,
+}
+
+/// A source of keys or tokens that cannot be asked.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct SourceTrouble {
+    /// `key_source`, or the issuer of tokens.
+    pub(crate) source: String,
+    /// What is wrong.
+    pub(crate) error: String,
+    /// How old what is known is, in seconds; none if nothing is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) age_s: Option<u64>,
 }
 
 /// Requests under a policy that Redis cannot count because of a key.

@@ -13,8 +13,8 @@ use slidegate_proxy::{ListenAddress, RouteConfig};
 use slidegate_redis::KeyTemplate;
 
 use crate::config::{
-    self, Config, ConfigSummary, Flags, GatewayConfig, LimitSummary, Loaded, RedisConfig, Sources,
-    StoreConfig,
+    self, Config, ConfigSummary, CustomersConfig, Flags, GatewayConfig, KeySourceConfig,
+    LimitSummary, Loaded, RedisConfig, Sources, StandingConfig, StoreConfig,
 };
 use crate::preflight;
 use crate::terminal;
@@ -84,6 +84,7 @@ fn report(loaded: &Loaded) -> String {
     section(&mut text, "store", store(config));
     section(&mut text, "policies", texts(&summary.policies));
     section(&mut text, "plans", plans(summary));
+    section(&mut text, "customers", customers(config));
     section(&mut text, "exempt", summary.exempt.clone());
     section(&mut text, "blocked", summary.blocked.clone());
     section(&mut text, "memory, at worst", accounts(config));
@@ -128,12 +129,28 @@ fn plans(summary: &ConfigSummary) -> Vec<String> {
     plans
 }
 
+/// Where customers are known from, besides the configuration.
+fn customers(config: &Config) -> Vec<String> {
+    let CustomersConfig { key_source, issuers } = &config.server.customers;
+    let keys = key_source.iter().map(KeySourceConfig::shown);
+    let tokens = issuers.iter().map(|issuer| {
+        let claims =
+            [("user", &issuer.user), ("customer", &issuer.customer), ("plan", &issuer.plan)];
+        let claims = claims
+            .iter()
+            .filter_map(|(what, claim)| claim.as_ref().map(|claim| format!("{what} from {claim}")));
+        format!("tokens of {}: {}", issuer.issuer, claims.collect::<Vec<_>>().join(", "))
+    });
+    keys.chain(tokens).collect()
+}
+
 fn listeners(config: &Config) -> Vec<String> {
     let mut lines = Vec::new();
     if let Some(gateway) = &config.server.gateway {
         let secure = if gateway.tls.is_some() { ", TLS" } else { "" };
         lines.push(format!("gateway    {}{secure}", addresses(&gateway.listen)));
         lines.extend(routes(gateway));
+        lines.extend(standing(config));
         lines.extend(bounds(gateway));
     }
     if let Some(decisions) = &config.server.decisions {
@@ -157,6 +174,13 @@ fn routes(gateway: &GatewayConfig) -> impl Iterator<Item = String> {
         format!("           {} to {}{http2}", route.prefix, servers.join(", "))
     };
     gateway.proxy.routes.iter().map(route)
+}
+
+/// The path that the gateway answers itself.
+fn standing(config: &Config) -> Option<String> {
+    let StandingConfig { path, quotas } = config.limiter.standing.as_ref()?;
+    let quotas = lines(quotas.as_slice()).join(" and ");
+    Some(format!("           {path} tells callers where they stand, {quotas} for each address"))
 }
 
 /// What one client can take of the gateway.

@@ -39,8 +39,8 @@ fn identity(text: &str) -> anyhow::Result<Identity> {
             Ok(Identity::authorization(secret(place)?.as_bytes()))
         }
         // As the application writes it, however long.
-        Some(("user", id)) if !id.is_empty() => {
-            Ok(from_text(text).unwrap_or_else(|_| Identity::user(id)))
+        Some((kind @ ("user" | "customer"), id)) if !id.is_empty() => {
+            Ok(from_text(text).unwrap_or_else(|_| Identity::new(kind, id)))
         }
         _ => match from_text(text) {
             Ok(identity) => Ok(identity),

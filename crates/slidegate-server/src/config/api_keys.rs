@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 
-use slidegate::policy::{ApiKey, PolicyError};
+use slidegate::policy::{ApiKey, KeyHash, PolicyError};
 use slidegate::{AccessList, Identity};
 
 use crate::config::error::{Diagnostic, Location, Origin};
@@ -45,7 +45,7 @@ pub(super) enum ListedKey {
 /// A file with a hundred thousand keys has about 10 MiB.
 const MAX_KEYS_BYTES: u64 = 256 * 1024 * 1024;
 
-const COLUMNS: [&str; 4] = ["name", "key", "digest", "plan"];
+const COLUMNS: [&str; 7] = ["name", "customer", "key", "digest", "hash", "plan", "expires"];
 
 impl<'t> IssuedKey<'t> {
     /// Every `[[api_key]]`, of the configuration and of the keys file.
@@ -75,7 +75,14 @@ impl<'t> IssuedKey<'t> {
     fn read(table: Value<'t>) -> Option<Self> {
         let all = ["key", "key_file", "digest"].map(|key| table.key(key));
         let name = table.key("name").string();
-        let plan = table.key("plan").required("the name of a plan").string();
+        let customer = table.key("customer").string();
+        let plan = table.key("plan");
+        // A customer's key may have the default of each policy.
+        let plan = if customer.is_some() { plan } else { plan.required("the name of a plan") };
+        let has_plan = plan.is_set();
+        let plan = plan.string();
+        let expires = table.key("expires").instant();
+        let hash = table.key("hash").parsed::<KeyHash>();
         let mut given = all.iter().filter(|value| value.is_set());
         if given.next().is_none() {
             all[0].report("missing: expected key, key_file or digest");
@@ -87,18 +94,32 @@ impl<'t> IssuedKey<'t> {
         }
         let [key, file, digest] = all;
         let secret = key.secret().or_else(|| file.secret_in_file());
-        let identity = secret.map(|key| Identity::api_key(key.reveal().as_bytes()));
-        let identity = identity.or_else(|| {
-            let key = ApiKey::from_digest(digest.secret()?.reveal(), "");
+        let own = KeyHash::default();
+        let known = secret.map(|key| (own, own.digest(key.reveal().as_bytes())));
+        let known = known.or_else(|| {
+            let text = digest.secret()?;
+            let hash = hash.unwrap_or_else(|| KeyHash::of_digest(text.reveal()));
             // It may be the key itself, by mistake.
-            key.map_err(|error| digest.hidden().report(error)).ok().map(|key| *key.identity())
+            let parsed = hash.parse(text.reveal());
+            Some((hash, parsed.map_err(|error| digest.hidden().report(error)).ok()?))
         });
-        let key = ApiKey::of_identity(identity?, plan?);
-        Some(Self { key: name.into_iter().fold(key, ApiKey::name), table })
+        let (hash, digest) = known?;
+        let mut key = ApiKey::of_digest(hash, digest);
+        key = name.into_iter().fold(key, ApiKey::name);
+        key = customer.into_iter().fold(key, ApiKey::customer);
+        key = expires.into_iter().fold(key, ApiKey::expires);
+        // A plan that is no text is reported already.
+        let key = if has_plan { key.plan(plan?) } else { key };
+        Some(Self { key, table })
     }
 
     fn name(&self) -> Option<&'t str> {
         self.table.node?.get(&["name"])?.text()
+    }
+
+    /// The customer who has it.
+    pub(super) fn customer(&self) -> Option<&'t str> {
+        self.table.node?.get(&["customer"])?.text()
     }
 
     /// What an error is about, if it is about this key.
@@ -129,8 +150,8 @@ impl<'k, 't> IssuedKeys<'k, 't> {
         let secret = value.secret()?;
         let (text, index) = (secret.reveal(), self.index());
         let by_digest = || {
-            let key = ApiKey::from_digest(text, "").ok()?;
-            index.identities.get(key.identity()).copied()
+            let digest = KeyHash::of_digest(text).parse(text).ok()?;
+            index.identities.get(&digest.identity()).copied()
         };
         if let Some(issued) = index.by_name.get(text).copied().or_else(by_digest) {
             return Some(ListedKey::Issued(issued));
@@ -153,8 +174,8 @@ impl ListedKey {
             Self::Issued(identity) => list.api_key_digest(identity.value()),
             Self::Raw(key) => {
                 let key = key.reveal();
-                // Without a list of keys, a digest looks like a key of 32 hexadecimal digits.
-                let is_digest = ApiKey::from_digest(key, "").is_ok();
+                // Without a list of keys, a digest looks like a key of 32 or 64 hexadecimal digits.
+                let is_digest = KeyHash::of_digest(key).parse(key).is_ok();
                 let list = if is_digest { list.api_key_digest(key) } else { list };
                 list.api_key(key)
             }
@@ -262,7 +283,8 @@ fn line(text: &str, position: Option<&csv::Position>) -> u64 {
 }
 
 fn wrong_columns(columns: &csv::StringRecord) -> Option<String> {
-    let expected = "expected a first line with the columns plan, key or digest, and perhaps name";
+    let expected = "expected a first line with the columns plan or customer, key or digest, and \
+                    perhaps name, hash and expires";
     for (i, column) in columns.iter().enumerate() {
         if !COLUMNS.contains(&column) {
             // A file without such a line would have a key here, which is not to be shown.
@@ -276,7 +298,8 @@ fn wrong_columns(columns: &csv::StringRecord) -> Option<String> {
         }
     }
     let has = |name: &str| columns.iter().any(|column| column == name);
-    (!has("plan") || !(has("key") || has("digest"))).then(|| expected.to_owned())
+    let is_whole = (has("plan") || has("customer")) && (has("key") || has("digest"));
+    (!is_whole).then(|| expected.to_owned())
 }
 
 /// What is wrong with the text, without any of it.

@@ -12,6 +12,7 @@ use crate::config::api_keys::{IssuedKey, IssuedKeys};
 use crate::config::endpoints::RespConfig;
 use crate::config::policy::{PolicyConfig, access_list, header_name, read_plan, responder};
 use crate::config::reader::Value;
+use crate::config::standing::StandingConfig;
 use crate::config::summary::ConfigSummary;
 use crate::config::throttle;
 
@@ -21,6 +22,8 @@ pub(crate) struct LimiterConfig {
     pub(crate) policies: Policies,
     pub(crate) responder: Responder,
     pub(crate) client_address: ClientAddress,
+    /// Where the gateway tells callers where they stand.
+    pub(crate) standing: Option<StandingConfig>,
     /// False if the operator has switched all policies off. Then `policies` has none.
     pub(crate) enforced: bool,
     /// A summary of policies and plans.
@@ -81,10 +84,13 @@ impl<'t> LimiterSections<'t> {
             ("refuse", UnknownKeys::Refuse),
         ];
         let unknown_keys = root.key("unknown_keys").one_of(&unknown_keys);
-        // With a keys file there is a table of keys, even while the file is empty.
-        let has_file = root.key("keys_file").is_set();
-        if let Some(unknown) = unknown_keys.or(has_file.then_some(UnknownKeys::Ignore)) {
+        // With a keys file or a source there is a table of keys, even while it is empty.
+        let has_table = root.key("keys_file").is_set() || root.key("key_source").is_set();
+        if let Some(unknown) = unknown_keys.or(has_table.then_some(UnknownKeys::Ignore)) {
             builder = builder.unknown_keys(unknown);
+        }
+        if root.key("jwt").is_set() {
+            builder = builder.reads_tokens();
         }
         let per_address = root.key("identities_per_address").number(1..=u32::MAX);
         if let Some(per_address) = per_address.and_then(NonZeroU32::new) {
@@ -99,6 +105,7 @@ impl<'t> LimiterSections<'t> {
             policies: Policies::default(),
             responder: responder(root, &policies),
             client_address: ClientAddress::new(source, trusted),
+            standing: StandingConfig::read(root),
             enforced,
             summary: ConfigSummary::default(),
         };

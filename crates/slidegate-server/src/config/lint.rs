@@ -1,5 +1,7 @@
 //! Warnings: what is valid, but probably not meant.
 
+use std::collections::BTreeMap;
+
 use http::{Method, Uri};
 use slidegate::limit::Quotas;
 use slidegate::policy::CheckedPolicy;
@@ -8,6 +10,7 @@ use slidegate_proxy::ListenAddress;
 use slidegate_tower::AddressSource;
 
 use crate::config::api_keys;
+use crate::config::customers::CustomersConfig;
 use crate::config::gateway::GatewayConfig;
 use crate::config::limiter::LimiterSections;
 use crate::config::policy::PolicyConfig;
@@ -27,6 +30,7 @@ pub(super) struct Lint<'c> {
     /// Endpoints that decide about requests and never see the responses.
     pub(super) blind: &'c [&'static str],
     pub(super) has_redis: bool,
+    pub(super) customers: &'c CustomersConfig,
 }
 
 impl<'c> Lint<'c> {
@@ -39,6 +43,8 @@ impl<'c> Lint<'c> {
         self.lint_invented();
         self.lint_anonymous();
         self.lint_plans();
+        self.lint_customers();
+        self.lint_standing();
     }
 
     /// Each policy as it is written and as it was checked.
@@ -102,7 +108,50 @@ impl<'c> Lint<'c> {
 
     /// Whether requests come only through a gateway that has no source of user ids.
     fn has_no_users(&self) -> bool {
-        self.gateway.is_some() && !self.has_decisions && self.policies.user_header().is_none()
+        let has_tokens = self.customers.issuers.iter().any(|issuer| issuer.user.is_some());
+        let is_named = self.has_decisions || self.policies.user_header().is_some() || has_tokens;
+        self.gateway.is_some() && !is_named
+    }
+
+    /// Customers that nothing counts, and policies that count by customer where nothing names one.
+    fn lint_customers(&self) {
+        let CustomersConfig { key_source, issuers } = self.customers;
+        let reads = |sources: &[Source]| {
+            self.policies
+                .iter()
+                .any(|policy| policy.identity.iter().any(|one| sources.contains(one)))
+        };
+        let text = "no policy counts by api-key or customer, so its keys change nothing";
+        let counts_keys = reads(&[Source::ApiKey, Source::Customer])
+            || self.policies.iter().any(|policy| policy.default_plan().is_some());
+        self.root.named("key_source").warn_if(key_source.is_some() && !counts_keys, text);
+        let text = "no policy counts by user or customer, so its tokens change nothing";
+        let jwt = self.root.named("jwt");
+        jwt.warn_if(!issuers.is_empty() && !reads(&[Source::User, Source::Customer]), text);
+        let is_named = self.has_decisions
+            || key_source.is_some()
+            || issuers.iter().any(|issuer| issuer.customer.is_some())
+            || self.limiter.api_keys.iter().any(|key| key.customer().is_some())
+            || api_keys::are_skipped(self.root);
+        for (written, policy) in self.policies().filter(|_| !is_named) {
+            let text = "customer never applies: nothing says whose key or token a request has; set \
+                        customer in [[api_key]], [key_source] or [[jwt]]";
+            let is_read = policy.identity.contains(&Source::Customer);
+            written.table.named("identity").warn_if(is_read, text);
+        }
+        let mut plans: BTreeMap<&str, &str> = BTreeMap::new();
+        for key in &self.limiter.api_keys {
+            let (Some(customer), Some(plan)) = (key.customer(), key.table.named("plan").text())
+            else {
+                continue;
+            };
+            let first = *plans.entry(customer).or_insert(plan);
+            let text = format!(
+                "another key of customer {customer:?} has the plan {first}: both spend from one \
+                 account, each by its own plan"
+            );
+            key.table.named("plan").warn_if(first != plan, text);
+        }
     }
 
     /// Upstreams that are the gateway itself, which then forwards to itself without end.
@@ -240,7 +289,8 @@ impl<'c> Lint<'c> {
             sources.all(|source| matches!(source, Source::Ip(_) | Source::Everyone));
         let text = "API keys have plans, and this policy does not count by key: all keys of an address \
                     share an account, each with its own plan; put api-key first";
-        let has_keys = !self.limiter.api_keys.is_empty() && policy.default_plan().is_some();
+        let has_keys = !self.limiter.api_keys.is_empty() || self.customers.key_source.is_some();
+        let has_keys = has_keys && policy.default_plan().is_some();
         table.named("identity").warn_if(has_keys && is_by_address, text);
     }
 
@@ -296,12 +346,34 @@ impl<'c> Lint<'c> {
         }
     }
 
+    /// What is said of a path that never reaches policies and upstream.
+    fn lint_standing(&self) {
+        let Some(standing) = &self.limiter.config.standing else { return };
+        let path = standing.path.as_str();
+        let is_it = |value: &Value<'_>| value.text() == Some(path);
+        for value in self.root.named("exempt").named("paths").elements() {
+            let text = "it needs no exemption: [standing] answers it, and no policy counts it";
+            value.warn_if(is_it(&value), text);
+        }
+        for route in self.root.named("gateway").named("route").elements() {
+            let prefix = route.named("prefix");
+            let text = "[standing] answers this path itself: only what is below it goes upstream";
+            prefix.warn_if(is_it(&prefix), text);
+        }
+        for (written, policy) in self.policies() {
+            let text = "it never takes part: [standing] answers its path, within quotas of its own";
+            written.table.warn_if(policy.paths() == [path], text);
+        }
+    }
+
     /// Plans that no request can have, and their quotas.
     fn lint_plans(&self) {
         let defaults: Vec<_> =
             self.policies.iter().filter_map(CheckedPolicy::default_plan).collect();
         let is_named = api_keys::are_skipped(self.root)
             || self.has_decisions
+            || self.customers.key_source.is_some()
+            || self.customers.issuers.iter().any(|issuer| issuer.plan.is_some())
             || self.policies.iter().any(|policy| policy.plan_header().is_some());
         for plan in self.policies.plans() {
             let name = &plan.name;

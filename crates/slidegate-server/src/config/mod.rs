@@ -7,6 +7,7 @@
 //! each with its line. A reload calls [`load`] again with the same [`Sources`].
 
 mod api_keys;
+mod customers;
 mod endpoints;
 mod error;
 mod flags;
@@ -19,6 +20,7 @@ mod policy;
 mod preflight;
 mod reader;
 mod sources;
+mod standing;
 mod store;
 mod summary;
 pub(crate) mod throttle;
@@ -28,6 +30,9 @@ mod values;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use self::customers::{
+    CustomersConfig, JwtConfig, KeySetPlace, KeySourceConfig, KeySourceKind,
+};
 pub(crate) use self::endpoints::{EndpointConfig, RespConfig};
 pub(crate) use self::error::ConfigErrors;
 pub(crate) use self::flags::Flags;
@@ -38,6 +43,7 @@ pub(crate) use self::preflight::{Preflight, PreflightCheck};
 pub(crate) use self::reader::DataFile;
 pub(crate) use self::reader::Value;
 pub(crate) use self::sources::{File, MAX_BYTES, Sources, read_named};
+pub(crate) use self::standing::StandingConfig;
 pub(crate) use self::store::{RedisConfig, SnapshotConfig, StoreConfig};
 pub(crate) use self::summary::{ConfigSummary, LimitSummary};
 pub(crate) use self::values::Secret;
@@ -83,6 +89,8 @@ pub(crate) struct ServerConfig {
     pub(crate) admin: EndpointConfig,
     /// Where accounts are kept.
     pub(crate) store: StoreConfig,
+    /// Where keys and tokens are looked up.
+    pub(crate) customers: CustomersConfig,
     /// How many accounts of local policies this process keeps, and how many records of bans.
     pub(crate) local_capacity: usize,
     /// How long connections are still accepted after a stop signal, while `/readyz` is 503 already.
@@ -199,6 +207,8 @@ fn read(root: &Value<'_>, enforced: bool) -> Option<Config> {
     let admin =
         EndpointConfig::read(&root.section("admin"), "127.0.0.1:9090", sources::ADMIN_TOKEN);
     let store = StoreConfig::read(&store_table);
+    let customers = CustomersConfig::read(root);
+    root.check_start(None, Preflight::Customers(&customers));
     let local_capacity = store::read_capacity(&store_table.key("local_capacity"));
     let drain_delay = root.key("drain_delay").period(MAX_DRAIN_DELAY).unwrap_or_default();
     let log = LogConfig::read(&root.section("log"));
@@ -209,6 +219,7 @@ fn read(root: &Value<'_>, enforced: bool) -> Option<Config> {
     let resp_endpoint = resp.as_ref().map(|resp| &resp.endpoint);
     let endpoints = [decisions.as_ref(), resp_endpoint, rls.as_ref(), Some(&admin)];
     endpoints::check(root, gateway.as_ref(), endpoints);
+    StandingConfig::check(root, gateway.is_some());
     if let Some(StoreConfig::Redis(redis)) = &store {
         let mut names: Vec<&str> = limiter.policies.iter().map(|policy| &*policy.name).collect();
         names.extend(resp.iter().flat_map(|_| throttle::POLICIES));
@@ -237,6 +248,7 @@ fn read(root: &Value<'_>, enforced: bool) -> Option<Config> {
         has_rls: rls.is_some(),
         blind: &blind,
         has_redis: matches!(store, Some(StoreConfig::Redis(_))),
+        customers: &customers,
     }
     .run();
     let limiter = limiter.finish(root, policies)?;
@@ -249,6 +261,7 @@ fn read(root: &Value<'_>, enforced: bool) -> Option<Config> {
         rls,
         admin,
         store,
+        customers,
         local_capacity,
         drain_delay,
         log,

@@ -278,6 +278,7 @@ pub(super) fn access_list(table: &Value<'_>, keys: &IssuedKeys<'_, '_>) -> Acces
     };
     let mut list = AccessList::new();
     list = table.key("users").each(Value::text).into_iter().fold(list, AccessList::user);
+    list = table.key("customers").each(Value::text).into_iter().fold(list, AccessList::customer);
     let api_keys = table.key("api_keys");
     let listed = api_keys.each(|value| keys.find(value));
     if !keys.are_incomplete && listed.iter().any(ListedKey::is_secret) {

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::config::{AuditConfig, RedisConfig, TlsFiles};
+use crate::config::{AuditConfig, CustomersConfig, RedisConfig, TlsFiles};
 
 /// Something outside of the configuration that a server needs to start. Who starts one checks it; a
 /// failure is reported where the configuration names it.
@@ -16,6 +16,8 @@ pub(crate) enum Preflight<'c> {
     Tls(&'c TlsFiles),
     /// The file of the audit trail.
     Audit(&'c AuditConfig),
+    /// The sources of keys and tokens.
+    Customers(&'c CustomersConfig),
 }
 
 /// Checks one of them.

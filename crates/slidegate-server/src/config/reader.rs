@@ -11,11 +11,13 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 
+use crate::calendar::Rfc3339;
 use crate::config::error::{Diagnostic, Location, Origin};
 use crate::config::preflight::{Preflight, PreflightCheck};
 use crate::config::tree::{Content, Node};
 use crate::config::values::Secret;
 use crate::file::{self, FileContents};
+use slidegate::Timestamp;
 use slidegate::limit::Period;
 
 /// No secret has a hundredth of it.
@@ -236,6 +238,11 @@ impl<'t> Value<'t> {
         self
     }
 
+    /// The value as JSON, whatever it is. All keys of its tables are names.
+    pub(crate) fn json(&self) -> serde_json::Value {
+        self.node.map_or(serde_json::Value::Null, Node::json)
+    }
+
     pub(crate) fn text(&self) -> Option<&'t str> {
         self.node?.text().or_else(|| self.reject_kind("a string"))
     }
@@ -310,6 +317,17 @@ impl<'t> Value<'t> {
         let Period(period) = self.parsed()?;
         let expected = || self.reject(format!("expected at most {}", Period(most)));
         Some(period).filter(|period| *period <= most).or_else(expected)
+    }
+
+    /// An instant in RFC 3339, as a string or as a date of TOML.
+    pub(super) fn instant(&self) -> Option<Timestamp> {
+        let text = match &self.node?.content {
+            Content::Text(text) | Content::Other(text) => text.as_str(),
+            _ => "",
+        };
+        let expected = "expected an instant such as 2027-01-01T00:00:00Z";
+        let instant = text.parse::<Rfc3339>().ok();
+        instant.map(|Rfc3339(at)| at).or_else(|| self.reject(expected))
     }
 
     /// A file; relative paths start where the file is that names it.
@@ -404,7 +422,7 @@ impl<'t> Value<'t> {
     }
 
     /// Reports an error with a text in place of the value.
-    pub(super) fn report_with(&self, expected: impl Display, text: Option<&str>) {
+    pub(crate) fn report_with(&self, expected: impl Display, text: Option<&str>) {
         let error = Diagnostic::new(self.location.clone(), expected);
         self.reader.report(error.with_text(text));
     }

@@ -89,6 +89,8 @@ fn of_list(table: &Value<'_>) -> Vec<String> {
         many => Some(format!("{many} {what}s")),
     };
     let users = texts("users").into_iter().map(|user| format!("user {user:?}"));
+    let customers = texts("customers").into_iter().map(|name| format!("customer {name:?}"));
+    let users = users.chain(customers);
     let secrets = [count("api_keys", "API key"), count("authorizations", "Authorization value")];
     let networks = table.named("networks").each(Value::parsed::<Network>);
     let networks = networks.into_iter().map(|network| format!("network {network}"));

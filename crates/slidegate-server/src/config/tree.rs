@@ -46,6 +46,21 @@ impl Node {
         Content::Table(Table::default()).at(location)
     }
 
+    /// The same value as JSON.
+    pub(super) fn json(&self) -> serde_json::Value {
+        match &self.content {
+            Content::Text(text) | Content::Other(text) => text.as_str().into(),
+            Content::Integer(number) => {
+                i64::try_from(*number).map_or(serde_json::Value::Null, Into::into)
+            }
+            Content::Boolean(value) => (*value).into(),
+            Content::List(nodes) => nodes.iter().map(Self::json).collect(),
+            Content::Table(table) => {
+                table.entries.iter().map(|(name, node)| (name.clone(), node.json())).collect()
+            }
+        }
+    }
+
     /// Parses a TOML text as far as it can be parsed; the errors are about the rest.
     pub(super) fn parse(path: &Path, text: &str) -> (Self, Vec<Diagnostic>) {
         let ends = text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n');

@@ -31,7 +31,7 @@ impl DemoServer {
     pub(super) async fn start(upstream: SocketAddr) -> anyhow::Result<Self> {
         let sources = sources(upstream);
         let Loaded { config, .. } = config::load(&sources)?;
-        let server = Server::new(config, sources, MemoryStore::new().into())?;
+        let server = Server::new(config, sources, MemoryStore::new().into(), None)?;
         let running = RunningServer::new(&server).await?;
         let (gateway, admin) = (tcp(&running.endpoints.gateway)?, tcp(&running.endpoints.admin)?);
         Ok(Self { gateway, admin, _running: running })

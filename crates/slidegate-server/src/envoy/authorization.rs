@@ -42,7 +42,7 @@ impl Authorization for EnvoyService {
         let clients = &settings.limiter.client_address;
         let original =
             OriginalRequest::of_envoy(&method, &http.path, &headers, (source, envoy), clients);
-        let (response, decision) = match settings.limiter.decide(original.head()).await {
+        let (response, decision) = match settings.decide(original.head()).await {
             LimiterOutcome::Refuse(refusal, decision) => (refusal, decision),
             LimiterOutcome::Pass(decision) => {
                 let mut allowed = http::Response::default();

@@ -10,13 +10,14 @@ use bytes::Bytes;
 use http::Request;
 use http_body_util::{BodyExt, Full};
 use prost::Message;
-use serde_json::Value;
+use serde_json::{Value, json};
 use slidegate::limit::SystemClock;
 use slidegate::policy::PoliciesBuilder;
 use slidegate::{
-    Ban, ManualClock, MemoryStore, OnStoreError, Policies, Policy, Quota, Source, Timestamp,
+    Ban, Gate, ManualClock, MemoryStore, OnStoreError, Policies, Policy, Quota, Source, Timestamp,
 };
 use slidegate_proxy::Accepted;
+use slidegate_testbed::TokenIssuer;
 use slidegate_tower::{AddressSource, ClientAddress, Responder};
 use tonic::Code as Grpc;
 use tonic_health::pb::health_check_response::ServingStatus;
@@ -40,7 +41,10 @@ use super::proto::envoy::service::ratelimit::v3::rate_limit_response::{Code, Des
 use super::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use super::proto::envoy::r#type::v3::RateLimitUnit;
 use super::{EnvoyService, router};
-use crate::config::{LimiterConfig, LogConfig, LogFormat, Secret};
+use crate::config::{
+    CustomersConfig, JwtConfig, KeySetPlace, LimiterConfig, LogConfig, LogFormat, Secret,
+};
+use crate::customers;
 use crate::live_config::LiveConfig;
 use crate::logs::tests::lines_of;
 use crate::observe::{MetricsFormat, Observer};
@@ -90,6 +94,10 @@ impl Envoy {
         let clients =
             ClientAddress::new(AddressSource::XForwardedFor, ["10.0.0.0/8".parse().unwrap()]);
         let live = LiveConfig::of(LimiterConfig::new(policies, Responder::new(), clients), store);
+        Self::of(live, token).await
+    }
+
+    async fn of(live: Arc<LiveConfig>, token: Option<&Secret>) -> Self {
         let clock = Arc::new(SystemClock::new());
         let observer = Observer::new(live.gate().clone(), &LOG, None, clock.clone());
         let service = EnvoyService { live, observer: observer.clone(), clock };
@@ -577,6 +585,48 @@ async fn shadow_policies_deny_nothing_and_bans_hold() {
         assert_eq!(denied.overall_code(), Code::OverLimit);
     }
     envoy.has_metric(r#"slidegate_blocks_total{listener="rls",reason="banned"} 1"#);
+}
+
+#[tokio::test]
+async fn tokens_are_verified_for_ext_authz_too() {
+    let issuer = TokenIssuer::new("one");
+    let jwt = JwtConfig {
+        issuer: "a".to_owned(),
+        jwks: KeySetPlace::File(issuer.key_file()),
+        audience: vec!["api".to_owned()],
+        algorithms: vec!["RS256".parse().unwrap()],
+        user: Some("sub".to_owned()),
+        customer: None,
+        plan: None,
+        refuses_invalid: true,
+        authorities: None,
+    };
+    let config = CustomersConfig { key_source: None, issuers: vec![jwt] };
+    let customers = customers::open(&config, Arc::new(SystemClock::new())).unwrap();
+    let running = customers.clone();
+    tokio::spawn(async move { running.run().await });
+    let user = Policy::new("user").identity([Source::User, Source::ip()]).quota("1/min");
+    let gate =
+        Gate::new(Policies::builder().policy(user).build().unwrap(), MemoryStore::new().into());
+    let (responder, clients) = (Responder::new(), ClientAddress::default());
+    let live = LiveConfig::new(gate, responder, clients, None, Some(Arc::new(customers)));
+    let envoy = Envoy::of(Arc::new(live), None).await;
+    let token = |user: &str| {
+        let claims = json!({"iss": "a", "aud": "api", "exp": 4_102_444_800_u64, "sub": user});
+        format!("Bearer {}", issuer.token(&claims))
+    };
+    let code = async |bearer: &str| {
+        let answer = envoy.check("203.0.113.7", "/", &[("authorization", bearer)]).await;
+        Grpc::from_i32(answer.status.unwrap().code)
+    };
+    let (ann, ben) = (token("ann"), token("ben"));
+    // Until the keys are read, the issuer is unavailable.
+    while code(&ann).await == Grpc::Unavailable {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    assert_eq!(code(&ann).await, Grpc::ResourceExhausted);
+    assert_eq!(code(&ben).await, Grpc::Ok, "another user of the same address");
+    assert_eq!(code(&format!("{}AAAA", &ben[..ben.len() - 4])).await, Grpc::PermissionDenied);
 }
 
 #[tokio::test]

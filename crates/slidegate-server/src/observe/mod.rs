@@ -1,6 +1,7 @@
 //! What is seen from outside: metrics, logs and the audit trail.
 
 mod audit;
+mod customer_metrics;
 mod gate_metrics;
 mod histogram;
 mod observer;
@@ -94,6 +95,12 @@ pub(crate) enum BlockReason {
     Suspended,
     /// For an API key that was not issued.
     UnknownKey,
+    /// For a token that is not valid.
+    InvalidToken,
+    /// For a token that was not checked, because too many of its address were.
+    UncheckedToken,
+    /// Because the source of its key or token could not be reached.
+    KeysUnavailable,
     /// One that this version has no name for.
     Other,
 }
@@ -132,7 +139,17 @@ impl VerdictLabel {
 
 impl BlockReason {
     /// In the order of the variants.
-    const NAMES: [&str; 6] = ["listed", "cost", "banned", "suspended", "unknown-key", "other"];
+    const NAMES: [&str; 9] = [
+        "listed",
+        "cost",
+        "banned",
+        "suspended",
+        "unknown-key",
+        "invalid-token",
+        "unchecked-token",
+        "keys-unavailable",
+        "other",
+    ];
 
     /// None if the request was not blocked.
     pub(crate) fn of(decision: &Decision) -> Option<Self> {
@@ -143,6 +160,9 @@ impl BlockReason {
             Block::Banned { .. } => Self::Banned,
             Block::Suspended { .. } => Self::Suspended,
             Block::UnknownKey => Self::UnknownKey,
+            Block::InvalidToken => Self::InvalidToken,
+            Block::UncheckedToken { .. } => Self::UncheckedToken,
+            Block::KeysUnavailable => Self::KeysUnavailable,
             _ => Self::Other,
         })
     }

@@ -2,8 +2,8 @@
 
 use std::fmt;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use prometheus_client::collector::Collector;
@@ -13,11 +13,13 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::registry::Registry;
 use slidegate::{Clock, Decision, Gate, HeldCharge, Hold, Name, Policies, Timestamp};
+use slidegate_customers::Customers;
 use slidegate_proxy::{ConnectionCounts, ConnectionTable};
 use slidegate_tower::SettleOutcome;
 use smallvec::smallvec;
 
 use super::audit::{AuditEvent, DecisionEvent, SettledPolicy, Trail};
+use super::customer_metrics;
 use super::gate_metrics;
 use super::histogram::DurationCounts;
 use super::operations::{Operation, OperationOutcome, SettlementOutcome};
@@ -66,6 +68,8 @@ struct ObserverState {
     /// Policies that other gateways on the same Redis define in another way.
     conflicts: Mutex<Vec<PolicyConflict>>,
     token_failures: Arc<TokenFailures>,
+    /// Who sends requests, by systems of the operator's.
+    customers: OnceLock<Arc<Customers>>,
     audit: Option<Trail>,
     /// Whether there is a line for every request.
     access_log: bool,
@@ -136,6 +140,7 @@ impl Observer {
             denials: DenialLog::new(&clock),
             accounts: TopAccounts::default(),
             peeks: PeekDetector::new(&gate.policies()),
+            customers: OnceLock::new(),
             operations,
             settlements,
             reloads,
@@ -437,6 +442,17 @@ impl Observer {
         self.0.started
     }
 
+    /// Has the sources of keys and tokens among the metrics, from now on.
+    pub(crate) fn watch_customers(&self, customers: Arc<Customers>) {
+        // There is one server, which says so once.
+        let _ = self.0.customers.set(customers);
+    }
+
+    /// The sources of keys and tokens, if there are any.
+    pub(crate) fn customers(&self) -> Option<&Customers> {
+        self.0.customers.get().map(|customers| &**customers)
+    }
+
     /// The gate that is observed.
     pub(crate) fn gate(&self) -> &Gate<AnyStore> {
         &self.0.gate
@@ -490,6 +506,9 @@ impl Collector for Observer {
         PolicyMetrics::encode(&policies, page)?;
         encode_connections(&state.connections.lock(), page)?;
         gate_metrics::encode(&self.0.gate, page)?;
+        if let Some(customers) = self.customers() {
+            customer_metrics::encode(customers, page)?;
+        }
         page.metric(
             "slidegate_denial_log_left_out",
             "Denials not logged individually because of the log's rate limit.",

@@ -8,15 +8,23 @@ use std::time::Duration;
 use http::header::Entry;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use slidegate::limit::Period;
+use slidegate_customers::claim;
 use slidegate_replay::{DescribedRequest, DescribedResponse};
 
 use super::expectation::Expectation;
-use crate::config::{self, ConfigErrors, Flags, LimiterConfig, Sources, Value};
+use crate::config::{self, ConfigErrors, Flags, JwtConfig, LimiterConfig, Sources, Value};
 
 /// The most repetitions of a step.
 const MAX_TIMES: u32 = 1_000_000;
 /// The most that a case can last. Windows and bans last a tenth of it at most.
 const MAX_LENGTH: Duration = Duration::from_secs(3660 * 86_400);
+
+/// What cases can refer to.
+#[derive(Clone, Copy)]
+struct NamedInConfig<'c> {
+    policies: &'c [&'c str],
+    issuers: &'c [JwtConfig],
+}
 
 /// Cases, and the configuration that they are for.
 #[derive(Debug)]
@@ -62,13 +70,17 @@ impl CaseFile {
             let config = config
                 .map_or_else(|| Sources::of_command(Some(&named), Flags::default()).ok(), Some)?
                 .skipping_files(skip_files);
-            let mut policies = Vec::new();
+            let (mut policies, mut issuers) = (Vec::new(), Vec::new());
             match config::load(&config) {
-                Ok(loaded) => policies.extend(loaded.config.limiter.policies.names().cloned()),
+                Ok(loaded) => {
+                    policies.extend(loaded.config.limiter.policies.names().cloned());
+                    issuers = loaded.config.server.customers.issuers;
+                }
                 Err(errors) => config_errors = Some(errors),
             }
             let policies: Vec<&str> = policies.iter().map(|name| &**name).collect();
-            let cases = read_cases(&root.key("case"), &policies);
+            let named = NamedInConfig { policies: &policies, issuers: &issuers };
+            let cases = read_cases(&root.key("case"), named);
             Some(Self { path: path.to_owned(), config, cases })
         });
         match (read, config_errors) {
@@ -98,7 +110,7 @@ fn configuration_of(path: &Path) -> PathBuf {
     }
 }
 
-fn read_cases(list: &Value<'_>, policies: &[&str]) -> Vec<PolicyCase> {
+fn read_cases(list: &Value<'_>, named: NamedInConfig<'_>) -> Vec<PolicyCase> {
     let tables = list.clone().required("at least one [[case]]").each(Value::table);
     let mut names = HashSet::new();
     for name in tables.iter().map(|table| table.key("name")) {
@@ -106,11 +118,11 @@ fn read_cases(list: &Value<'_>, policies: &[&str]) -> Vec<PolicyCase> {
             name.report("another case has this name");
         }
     }
-    tables.iter().filter_map(|table| PolicyCase::read(table, policies)).collect()
+    tables.iter().filter_map(|table| PolicyCase::read(table, named)).collect()
 }
 
 impl PolicyCase {
-    fn read(table: &Value<'_>, policies: &[&str]) -> Option<Self> {
+    fn read(table: &Value<'_>, named: NamedInConfig<'_>) -> Option<Self> {
         let name = table.key("name").required("what the case shows").text();
         let name = name.map(str::trim).filter(|name| {
             let is_good = !name.is_empty() && !name.contains(char::is_control);
@@ -133,7 +145,7 @@ impl PolicyCase {
         }
         let mut steps: Vec<CaseStep> = Vec::new();
         for table in &tables {
-            steps.extend(CaseStep::read(table, &shared, steps.last(), policies));
+            steps.extend(CaseStep::read(table, &shared, steps.last(), named));
         }
         Some(Self { name: name?.to_owned(), steps })
     }
@@ -144,15 +156,15 @@ impl CaseStep {
         table: &Value<'_>,
         shared: &Value<'_>,
         before: Option<&Self>,
-        policies: &[&str],
+        named: NamedInConfig<'_>,
     ) -> Option<Self> {
         let expect = table.key("expect");
         // A step without it only sends.
         let expect = match expect.is_set() {
-            true => expect.table().and_then(|expect| Expectation::read(&expect, policies)),
+            true => expect.table().and_then(|expect| Expectation::read(&expect, named.policies)),
             false => Some(Expectation::default()),
         };
-        let request = read_request(&table.key("request"), shared);
+        let request = read_request(&table.key("request"), shared, named.issuers);
         let response = read_response(table);
         let times = table.key("times");
         let count = times.number(1..=MAX_TIMES).unwrap_or(1);
@@ -208,7 +220,11 @@ fn instant(value: &Value<'_>) -> Option<Duration> {
 }
 
 /// The request of a step: what it does not say is as in the case's.
-fn read_request(own: &Value<'_>, shared: &Value<'_>) -> Option<DescribedRequest> {
+fn read_request(
+    own: &Value<'_>,
+    shared: &Value<'_>,
+    issuers: &[JwtConfig],
+) -> Option<DescribedRequest> {
     // What is no table is reported once.
     own.table();
     shared.table();
@@ -226,16 +242,38 @@ fn read_request(own: &Value<'_>, shared: &Value<'_>) -> Option<DescribedRequest>
     let mut headers = HeaderMap::new();
     add_headers(&mut headers, &shared.key("headers"));
     add_headers(&mut headers, &own.key("headers"));
+    let [user, customer, plan] = claimed(&key("claims"), issuers);
     Some(DescribedRequest {
         method: method.unwrap_or_default(),
         headers,
         client: address("client"),
         peer: address("peer"),
-        user: key("user").string(),
-        plan: key("plan").string(),
+        user: key("user").string().or(user),
+        customer: key("customer").string().or(customer),
+        plan: key("plan").string().or(plan),
         cost: key("cost").number(1..=u32::MAX).and_then(NonZeroU32::new),
         path: text?,
     })
+}
+
+/// The user, the customer and the plan that a verified token names whose claims are these. Without
+/// `iss`, it is of the first issuer.
+fn claimed(claims: &Value<'_>, issuers: &[JwtConfig]) -> [Option<String>; 3] {
+    if !claims.is_set() {
+        return Default::default();
+    }
+    let json = claims.json();
+    let Some(members) = json.as_object() else {
+        claims.table();
+        return Default::default();
+    };
+    let named = members.get("iss").and_then(|issuer| issuer.as_str());
+    let issuer = issuers.iter().find(|issuer| named.is_none_or(|named| named == issuer.issuer));
+    let Some(issuer) = issuer else {
+        claims.report_with("no [[jwt]] of the configuration has this issuer", named);
+        return Default::default();
+    };
+    [&issuer.user, &issuer.customer, &issuer.plan].map(|name| claim(members, name.as_deref()?))
 }
 
 /// The response of a step: 200 unless it says another status.

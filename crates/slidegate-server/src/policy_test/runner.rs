@@ -54,6 +54,7 @@ impl PolicyCase {
                         &policies,
                         simulation.client_address(),
                         &step.request,
+                        None,
                     ),
                 });
             }

@@ -123,6 +123,8 @@ pub(crate) fn needs_restart(old: &ServerConfig, new: &ServerConfig) -> Vec<&'sta
         ("rls", old.rls == new.rls),
         ("admin", old.admin == new.admin),
         ("store", old.store == new.store && old.local_capacity == new.local_capacity),
+        ("key_source", old.customers.key_source == new.customers.key_source),
+        ("jwt", old.customers.issuers == new.customers.issuers),
         ("drain_delay", old.drain_delay == new.drain_delay),
         ("log", old.log == new.log),
         ("audit", old.audit == new.audit),

@@ -10,7 +10,7 @@ use slidegate::Policies;
 
 use super::{Loader, difference, history, needs_restart};
 use crate::api::{AccountsOverQuota, ReloadChanges};
-use crate::config::{self, Config, ConfigErrors, Loaded, ServerConfig, Sources};
+use crate::config::{self, Config, ConfigErrors, Loaded, ServerConfig, Sources, StandingConfig};
 use crate::live_config::LiveConfig;
 use crate::observe::Observer;
 
@@ -96,6 +96,13 @@ impl Reloader {
             changes.push(format!("client address {before} -> {after}"));
         } else if old.limiter.client_address != new.client_address {
             changes.push("the list of trusted proxies has changed".to_owned());
+        }
+        let (before, after) = (old.standing.as_ref().map(|own| &own.config), &new.standing);
+        if before != after.as_ref() {
+            changes.push(match after {
+                Some(StandingConfig { path, .. }) => format!("standing: told at {path}"),
+                None => "standing: no longer told".to_owned(),
+            });
         }
         if old.paths != new.policies.path_reading() {
             changes.push("how paths are read has changed".to_owned());

@@ -6,9 +6,11 @@ mod open_files;
 mod snapshot;
 mod wiring;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use slidegate::limit::SystemClock;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use self::banner::{banner, limits};
@@ -17,6 +19,7 @@ pub(crate) use self::listeners::{RunningServer, runtime};
 use self::snapshot::Snapshot;
 pub(crate) use self::wiring::Server;
 use crate::config::{self, Loaded, Sources};
+use crate::customers::OpenCustomers;
 use crate::preflight;
 use crate::reload::{self, Changes};
 use crate::store::OpenStore;
@@ -38,7 +41,9 @@ pub(crate) fn run(sources: Sources) -> anyhow::Result<()> {
         config.server.gateway.iter().for_each(open_files::check_limit);
         let opened = OpenStore::new(&config.server.store)?;
         let snapshot = config.server.store.snapshot().cloned();
-        let server = Server::new(config, sources, opened.store)?;
+        let clock = Arc::new(SystemClock::new());
+        let customers = OpenCustomers::new(&config.server.customers, clock)?;
+        let server = Server::new(config, sources, opened.store, customers.customers.clone())?;
         let restore = |config| {
             Snapshot::restore(&config, server.live.gate().clone(), server.observer.clone())
         };

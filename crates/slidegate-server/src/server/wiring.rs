@@ -6,6 +6,7 @@ use anyhow::Context;
 use parking_lot::Mutex;
 use slidegate::limit::SystemClock;
 use slidegate::{Gate, Policies};
+use slidegate_customers::Customers;
 use slidegate_proxy::ListenAddress;
 use tokio::task::JoinHandle;
 use tracing_appender::non_blocking::WorkerGuard;
@@ -60,22 +61,31 @@ const MAX_RELOADS: usize = 4;
 const MAX_PLANS: usize = 2;
 
 impl Server {
-    pub(crate) fn new(config: Config, sources: Sources, store: AnyStore) -> anyhow::Result<Self> {
+    pub(crate) fn new(
+        config: Config,
+        sources: Sources,
+        store: AnyStore,
+        customers: Option<Arc<Customers>>,
+    ) -> anyhow::Result<Self> {
         let Config { server: config, limiter, data_files, files } = config;
         let enforced = limiter.enforced;
         let shared = store.redis().map(|store| store.inner().redis().shared_state());
         let queue = shared.is_some().then(Arc::<BanQueue>::default);
         let local = store::memory(config.local_capacity);
-        let LimiterConfig { policies, responder, client_address, .. } = limiter;
+        let LimiterConfig { policies, responder, client_address, standing, .. } = limiter;
         let gate = Gate::with_local(policies, store, local);
         let gate = match queue.clone() {
             Some(queue) => gate.on_ban(move |ban| queue.push(ban)),
             None => gate,
         };
-        let live = Arc::new(LiveConfig::new(gate, responder, client_address));
+        let live = LiveConfig::new(gate, responder, client_address, standing, customers.clone());
+        let live = Arc::new(live);
         let (trail, audit) = config.audit.as_ref().map(Trail::begin).transpose()?.unzip();
         let clock = Arc::new(SystemClock::new());
         let observer = Observer::new(live.gate().clone(), &config.log, trail, clock.clone());
+        if let Some(customers) = customers {
+            observer.watch_customers(customers);
+        }
         let settling = observer.clone();
         live.on_settled(move |charge, outcome| settling.response_cost(charge, outcome));
         let heartbeats = Arc::new(Heartbeats::new(observer.started_at()));

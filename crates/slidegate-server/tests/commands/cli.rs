@@ -66,6 +66,9 @@ fn digests_are_made_of_standard_input() {
     let one = "a2e3ac06bb3a3d74863f2e5db2e3fcbe\n";
     assert_eq!(digest("k-123"), (Some(0), one.to_owned()), "as docs/policies.md shows it");
     assert_eq!(digest("k-123\nk-123\r\n"), (Some(0), one.repeat(2)));
+    let sha256 = run_with("hello", &["digest", "--hash", "sha256"]);
+    let hello = "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824\n";
+    assert_eq!(String::from_utf8(sha256.stdout).unwrap(), hello, "as sha256sum prints it");
     for (input, expected) in [
         ("", "slidegate: expected an API key on standard input"),
         ("k-1\n\nk-2", "slidegate: line 2: expected an API key"),

@@ -353,3 +353,38 @@ fn explain_says_what_is_held_and_what_the_response_changes() {
         assert!(printed.contains(expected), "{printed}");
     }
 }
+
+#[test]
+fn explain_verifies_a_token_whose_keys_are_in_a_file_and_never_prints_it() {
+    let issuer = slidegate_testbed::TokenIssuer::new("one");
+    let config = |jwks: &str| {
+        format!(
+            "[gateway]\nupstream = \"http://127.0.0.1:3000\"\n\
+             [[jwt]]\nissuer = \"https://auth.example.com/\"\njwks = {jwks:?}\naudience = \"api\"\n\
+             algorithms = [\"RS256\"]\nuser = \"sub\"\ncustomer = \"org\"\n\
+             [[policy]]\nname = \"api\"\nidentity = [\"customer\", \"ip\"]\nquotas = \"5/min\"\n"
+        )
+    };
+    let token = issuer.token(&serde_json::json!({
+        "iss": "https://auth.example.com/", "aud": "api", "exp": 4_102_444_800_u64,
+        "sub": "ann", "org": "acme",
+    }));
+    let explain = |config: &str, token: &str| {
+        let header = format!("authorization: Bearer {token}");
+        let arguments = ["explain", "--config", "-", "--path", "/", "--header", &header];
+        let output = run_with(config, &arguments);
+        let printed = String::from_utf8(output.stdout).expect("text");
+        assert_eq!(output.status.code(), Some(0), "{:?}", String::from_utf8(output.stderr));
+        assert!(!printed.contains(&token[..20]), "{printed}");
+        printed
+    };
+    let in_file = config(issuer.key_file().to_str().unwrap());
+    let printed = explain(&in_file, &token);
+    let line = "token: valid, of https://auth.example.com/, user ann, customer acme\n";
+    assert!(printed.contains(line), "{printed}");
+    assert!(printed.contains("api: takes 1 unit of 5/min from customer:acme"), "{printed}");
+    let printed = explain(&in_file, &format!("{}AAAA", &token[..token.len() - 4]));
+    assert!(printed.contains("token: not valid, and ignored: its signature is wrong"), "{printed}");
+    let printed = explain(&config("https://auth.example.com/jwks"), &token);
+    assert!(printed.contains("token: keys behind a URL are not fetched here"), "{printed}");
+}

@@ -545,3 +545,35 @@ expect = { verdict = "allow", policy = "api" }
     let (code, said) = cases.run(&["plans.toml"]);
     assert_eq!(code, 0, "{said}");
 }
+
+#[test]
+fn claims_name_users_customers_and_plans_as_tokens_do() {
+    let config = "[gateway]\nupstream = \"http://127.0.0.1:3000\"\n\
+                  [plans.free]\nquotas = \"1/min\"\n[plans.pro]\nquotas = \"2/min\"\n\
+                  [[jwt]]\nissuer = \"a\"\njwks = \"https://a/jwks\"\naudience = \"api\"\n\
+                  algorithms = [\"ES256\"]\nuser = \"sub\"\ncustomer = \"org.id\"\nplan = \"plan\"\n\
+                  [[policy]]\nname = \"api\"\nidentity = [\"customer\", \"ip\"]\nplan = \"free\"\n";
+    let directory = Directory::new();
+    directory.write("slidegate.toml", config);
+    let run = |cases: &str| {
+        let path = directory.write("slidegate.test.toml", cases);
+        said(&slidegate(&["test", path.to_str().unwrap()]).output().unwrap())
+    };
+    let case = |claims: &str, verdict: &str| {
+        format!(
+            "[[case]]\nname = \"an organisation\"\n\
+             request = {{ path = \"/\", client = \"203.0.113.7\", claims = {claims} }}\n\
+             [[case.step]]\ntimes = 2\nevery = \"1s\"\n[[case.step]]\n\
+             expect = {{ verdict = \"{verdict}\" }}\n"
+        )
+    };
+    let claims = "{ iss = \"a\", sub = \"ann\", org = { id = 7 }, plan = \"pro\" }";
+    let (code, text) = run(&case(claims, "deny"));
+    assert_eq!(code, 0, "{text}");
+    let (code, text) = run(&case(claims, "allow"));
+    assert!(code == 1 && text.contains("customer:7"), "{code} {text}");
+    let (code, text) = run(&case("{ iss = \"b\", sub = \"ann\" }", "deny"));
+    let expected =
+        "case[0].request.claims = \"b\": no [[jwt]] of the configuration has this issuer";
+    assert!(code == 1 && text.contains(expected), "{code} {text}");
+}

@@ -27,6 +27,7 @@ export function render({ plans }, _, context) {
         field("client", "Client address", { placeholder: "203.0.113.7" }),
         h("label", { class: "all" }, "Headers, one a line", h("textarea", { name: "headers", rows: 3, spellcheck: "false", placeholder: "x-api-key: k-123" })),
         field("user", "User, as an application names it", {}),
+        field("customer", "Customer, as a key or token names it", {}),
         h("label", {}, "Plan", h("select", { name: "plan" }, h("option", { value: "" }, "as the request has it"), plans.map(({ plan }) => h("option", {}, plan)))),
         field("cost", "Cost in units", { type: "number", min: 1, placeholder: "1" }),
         field("peer", "Address of the connection’s peer", { placeholder: "a proxy of yours" }),
@@ -36,7 +37,7 @@ export function render({ plans }, _, context) {
   ];
 }
 
-function outcome({ client, other_paths: paths, blocked, exempt, policies, decision }) {
+function outcome({ client, credentials, other_paths: paths, blocked, exempt, policies, decision }) {
   const [kind, words] = VERDICTS[decision.verdict] ?? ["note", decision.verdict];
   const columns = ["Policy", "For it", "Why"];
   const rows = policies.map(({ policy, identity, effect }) => row(policy, columns, [
@@ -49,6 +50,7 @@ function outcome({ client, other_paths: paths, blocked, exempt, policies, decisi
       h("p", { id: "verdict" }, badge(kind, words), decision.status && ` with status ${decision.status}`, decision.reason && ` (${decision.reason})`, decision.retry_after_ms && `, may return after ${period(decision.retry_after_ms)}`),
       h("dl", { class: "facts" },
         h("dt", {}, "Client"), h("dd", {}, client),
+        credentials && [h("dt", {}, "Credentials"), h("dd", {}, credentials.join("; "))],
         paths && [h("dt", {}, "Path also read as"), h("dd", {}, paths.join(", "))],
         blocked && [h("dt", {}, "Blocked"), h("dd", {}, blocked)],
         exempt && [h("dt", {}, "Exempt"), h("dd", {}, exempt)])),
@@ -82,7 +84,7 @@ function headers(text) {
 
 function request({ elements }) {
   const body = { method: elements.method.value, path: elements.path.value, headers: headers(elements.headers.value) };
-  for (const name of ["client", "peer", "user", "plan"]) {
+  for (const name of ["client", "peer", "user", "customer", "plan"]) {
     if (elements[name].value.trim()) body[name] = elements[name].value.trim();
   }
   if (elements.cost.value) body.cost = Number(elements.cost.value);

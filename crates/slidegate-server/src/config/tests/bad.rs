@@ -46,6 +46,102 @@ const BAD: &[(&str, &str)] = &[
         "[resp]\n[[policy]]\nname = 'throttle'\nquotas = '1/s'",
         "test.toml:3: policy[0].name = \"throttle\": [resp] has a policy of this name",
     ),
+    (
+        "[standing]",
+        "test.toml:1: standing = (a table): there is no gateway that could answer: expected gateway.upstream",
+    ),
+    (
+        "[gateway]\nupstream = 'http://a'\n[standing]\npaht = '/x'",
+        "test.toml:4: standing.paht: unknown key: did you mean path?",
+    ),
+    (
+        "[gateway]\nupstream = 'http://a'\n[standing]\npath = 'limits'",
+        "test.toml:4: standing.path = \"limits\": expected the path as clients send it",
+    ),
+    (
+        "[gateway]\nupstream = 'http://a'\n[standing]\npath = '/{user}/limits'",
+        "test.toml:4: standing.path = \"/{user}/limits\": expected the path as clients send it",
+    ),
+    (
+        "[gateway]\nupstream = 'http://a'\n[standing]\npath = '/limits?x=1'",
+        "test.toml:4: standing.path = \"/limits?x=1\": expected the path as clients send it",
+    ),
+    (
+        "[gateway]\nupstream = 'http://a'\n[standing]\nquotas = '30'",
+        "test.toml:4: standing.quotas = \"30\"",
+    ),
+    (
+        "[gateway]\nupstream = 'http://a'\n[standing]\nquotas = []",
+        "test.toml:4: standing.quotas = (a list): no quotas: expected at least one",
+    ),
+    (
+        "[key_source]",
+        "test.toml:1: key_source.url: missing: expected where keys are known: postgres://",
+    ),
+    (
+        "[key_source]\nurl = 'mysql://hunter2@a/b'",
+        "test.toml:2: key_source.url = (hidden): expected postgres://, http:// or https://",
+    ),
+    (
+        "[key_source]\nurl = 'postgres://u@a/b'",
+        "test.toml:1: key_source.query: missing: expected a query for the keys",
+    ),
+    (
+        "[key_source]\nurl = 'postgres://u@a/b'\nquery = 'select 1'\nfresh = '1s'",
+        "test.toml:4: key_source.fresh: only for a source that is asked over HTTP",
+    ),
+    (
+        "[key_source]\nurl = 'postgres://u@a/b'\nquery = 'select 1'\npoll = '1ms'",
+        "test.toml:4: key_source.poll = \"1ms\": expected at least 100ms",
+    ),
+    (
+        "[key_source]\nurl = 'https://a/keys'",
+        "test.toml:2: key_source.url = (hidden): expected {digest} where the key's digest goes",
+    ),
+    (
+        "[key_source]\nurl = 'https://a/{digest}'\nquery = 'select 1'",
+        "test.toml:3: key_source.query: only for PostgreSQL",
+    ),
+    (
+        "[key_source]\nurl = 'https://a/{digest}'\nfresh = '1h'\nstale = '1s'",
+        "test.toml:4: key_source.stale = \"1s\": expected at least as long as fresh",
+    ),
+    (
+        "[key_source]\nurl = 'https://a/{digest}'\nhash = 'md5'",
+        "test.toml:3: key_source.hash = \"md5\": \"md5\" is not how keys are digested: expected slidegate",
+    ),
+    (
+        "[[jwt]]\njwks = 'https://a/'\naudience = 'api'\nalgorithms = ['RS256']\nuser = 'sub'",
+        "test.toml:1: jwt[0].issuer: missing: expected the iss claim",
+    ),
+    (
+        "[[jwt]]\nissuer = 'a'\njwks = 'https://a/'\nalgorithms = ['RS256']\nuser = 'sub'",
+        "test.toml:1: jwt[0].audience: missing: expected the aud claim",
+    ),
+    (
+        "[[jwt]]\nissuer = 'a'\njwks = 'https://a/'\naudience = 'api'\nuser = 'sub'",
+        "test.toml:1: jwt[0].algorithms: missing: expected a list such as",
+    ),
+    (
+        "[[jwt]]\nissuer = 'a'\njwks = 'https://a/'\naudience = 'api'\nalgorithms = ['HS256']\nuser = 'sub'",
+        "test.toml:5: jwt[0].algorithms[0] = \"HS256\":",
+    ),
+    (
+        "[[jwt]]\nissuer = 'a'\njwks = 'ftp://a/'\naudience = 'api'\nalgorithms = ['RS256']\nuser = 'sub'",
+        "test.toml:3: jwt[0].jwks = \"ftp://a/\": expected a URL with http:// or https://, or a file",
+    ),
+    (
+        "[[jwt]]\nissuer = 'a'\njwks = 'https://a/'\naudience = 'api'\nalgorithms = ['RS256']",
+        "test.toml:1: jwt[0].user: missing: expected a claim, such as sub, in user or customer",
+    ),
+    (
+        "[[jwt]]\nissuer = 'a'\njwks = 'https://a/'\naudience = 'api'\nalgorithms = ['RS256']\nuser = 'sub'\ninvalid = 'deny'",
+        "test.toml:7: jwt[0].invalid = \"deny\": expected ignore or refuse",
+    ),
+    (
+        "[[api_key]]\ncustomer = 'acme'\nkey = 'k'\nexpires = 'soon'",
+        "test.toml:4: api_key[0].expires = \"soon\": expected an instant such as 2027-01-01T00:00:00Z",
+    ),
     ("[gateway]", "test.toml:1: gateway.upstream: missing: expected where allowed requests go"),
     (
         "[gateway]\nupstream = []",
@@ -397,7 +493,7 @@ const BAD: &[(&str, &str)] = &[
     ),
     (
         "[[policy]]\nname = 'api'\nquotas = '1/s'\nidentity = 'apikey'",
-        "test.toml:4: policy[0].identity = \"apikey\": \"apikey\" is not an identity source: expected user, api-key, authorization, ip, header:NAME, descriptor:KEY or everyone; did you mean \"api-key\"?",
+        "test.toml:4: policy[0].identity = \"apikey\": \"apikey\" is not an identity source: expected user, customer, api-key, authorization, ip, header:NAME, descriptor:KEY or everyone; did you mean \"api-key\"?",
     ),
     (
         "[[policy]]\nname = 'api'\nquotas = '10k/day'",

@@ -76,7 +76,7 @@ fn keys_and_digests_are_read_in_any_order_of_columns() {
 
 #[test]
 fn what_is_wrong_has_the_line_in_the_file_of_keys_and_no_key() {
-    let columns = "expected a first line with the columns plan, key or digest, and perhaps name";
+    let columns = "expected a first line with the columns plan or customer, key or digest, and perhaps name, hash and expires";
     for (name, text, expected) in [
         ("k.csv", "", format!("@:1: {columns}")),
         ("k.csv", "hunter2,free\n", format!("@:1: {columns}")),

@@ -21,6 +21,40 @@ fn check(warned: &str, expected: &str, unwarned: &str) {
 }
 
 #[test]
+fn customers_that_nothing_counts_or_names_are_warned_of() {
+    let by = |source: &str| format!("{API}identity = ['{source}', 'ip']\n");
+    let keys = "[key_source]\nurl = 'postgres://u@a/b'\nquery = 'select digest, customer from k'\n";
+    check(
+        &format!("{GATEWAY}{API}{keys}"),
+        "key_source: no policy counts by api-key or customer",
+        &format!("{GATEWAY}{}{keys}", by("customer")),
+    );
+    let jwt = "[[jwt]]\nissuer = 'a'\njwks = 'https://a/'\naudience = 'api'\n\
+               algorithms = ['RS256']\nuser = 'sub'\n";
+    check(
+        &format!("{GATEWAY}{API}{jwt}"),
+        "jwt: no policy counts by user or customer",
+        &format!("{GATEWAY}{}{jwt}", by("user")),
+    );
+    check(
+        &format!("{GATEWAY}{}", by("customer")),
+        "policy[0].identity: customer never applies",
+        &format!("{GATEWAY}{}{jwt}customer = 'org'\n", by("customer")),
+    );
+    let plans = "[plans.a]\nquotas = '1/s'\n[plans.b]\nquotas = '2/s'\n[[policy]]\nname = 'api'\n\
+                 plan = 'a'\nidentity = ['api-key', 'ip']\n";
+    let key = |digit: char, plan: &str| {
+        let digest = String::from(digit).repeat(32);
+        format!("[[api_key]]\ncustomer = 'acme'\ndigest = '{digest}'\nplan = '{plan}'\n")
+    };
+    check(
+        &format!("{GATEWAY}{plans}{}{}", key('1', "a"), key('2', "b")),
+        "api_key[1].plan: another key of customer \"acme\" has the plan a",
+        &format!("{GATEWAY}{plans}{}{}", key('1', "b"), key('2', "b")),
+    );
+}
+
+#[test]
 fn a_header_that_no_peer_may_send_is_warned_of() {
     check(
         &format!("{GATEWAY}client_address = 'x-forwarded-for'"),
@@ -487,4 +521,26 @@ fn one_unit_held_for_a_response_that_costs_many_is_warned_of() {
         "one unit is held until the response",
         &tokens("['5/s', '100000/day']", ""),
     );
+}
+
+#[test]
+fn what_is_said_of_the_standing_path_is_warned_of() {
+    let upstream = "[gateway]\nupstream = 'http://127.0.0.1:3000'\n[standing]\npath = '/limits'\n";
+    for (text, expected) in [
+        ("[exempt]\npaths = ['/limits']\n", "exempt.paths[0]: it needs no exemption"),
+        (
+            "[[policy]]\nname = 'a'\nquotas = '5/min'\nmatch = { path = '/limits' }\n",
+            "policy[0]: it never takes part: [standing] answers its path",
+        ),
+        (
+            "[[gateway.route]]\nprefix = '/limits'\nupstream = 'http://127.0.0.1:3001'\n",
+            "gateway.route[0].prefix: [standing] answers this path itself",
+        ),
+    ] {
+        check(
+            &format!("{upstream}{text}"),
+            expected,
+            &format!("{upstream}{}", text.replace("/limits", "/other")),
+        );
+    }
 }

@@ -34,7 +34,7 @@ impl LimiterConfig {
         client_address: ClientAddress,
     ) -> Self {
         let summary = ConfigSummary::default();
-        Self { policies, responder, client_address, enforced: true, summary }
+        Self { policies, responder, client_address, standing: None, enforced: true, summary }
     }
 }
 
