@@ -6,7 +6,7 @@ use clap::ValueEnum;
 use slidegate::{Facts, Gate, MemoryStore, Policies, Policy, Quota};
 
 use crate::memory::candidates::{self, Candidate};
-use crate::tower;
+use crate::{customers, tower};
 
 /// What to call, and how often.
 #[derive(clap::Args)]
@@ -26,6 +26,8 @@ enum Called {
     Gate,
     /// governor's keyed limiter.
     Governor,
+    /// `slidegate_customers::Customers::find_now` of a token that was verified before.
+    Token,
     /// An axum router.
     Bare,
     /// The same behind `RateLimitLayer`.
@@ -44,6 +46,7 @@ pub fn run(Options { candidate, calls }: &Options) -> anyhow::Result<()> {
         Called::Store => call::<candidates::Store>(*calls),
         Called::Governor => call::<candidates::Governor>(*calls),
         Called::Gate => call_gate(*calls)?,
+        Called::Token => customers::call_token(*calls)?,
         Called::Bare => tower::call(tower::Service::Bare, *calls),
         Called::Layer => tower::call(tower::Service::Slidegate, *calls),
         Called::TowerGovernor => tower::call(tower::Service::Governor, *calls),

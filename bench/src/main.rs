@@ -2,6 +2,7 @@
 
 mod alloc;
 mod calls;
+mod customers;
 mod dashboard;
 mod decide;
 mod exactness;
@@ -60,6 +61,8 @@ enum Bench {
     Replay(replay::Options),
     /// What many policies and long lists of networks add to a decision.
     Policies,
+    /// A million keys from PostgreSQL, revocations, and tokens that were verified before.
+    Customers,
     /// What the write-ups that Slidegate grew out of promise: latency and memory.
     Promises,
     /// What each fault of Redis costs under load; writes docs/reliability.md.
@@ -83,6 +86,7 @@ fn main() -> anyhow::Result<()> {
         Bench::Resp(options) => resp::run(&options),
         Bench::Dashboard(options) => dashboard::run(&options),
         Bench::Replay(options) => replay::run(&options),
+        Bench::Customers => customers::run(),
         Bench::Promises => promises::run(),
         Bench::Faults(options) => faults::run(&options),
         Bench::Exactness(options) => exactness::run(&options),
