@@ -28,11 +28,19 @@ apt_install() {
         apt-get install --yes --no-install-recommends "$@"
 }
 
+# have PROGRAM: whether it is on the path, or is a path with wildcards that leads to a file.
+have() {
+    case $1 in
+        /*) compgen -G "$1" >/dev/null ;;
+        *) command -v "$1" >/dev/null ;;
+    esac
+}
+
 # need PROGRAM PACKAGE...: makes sure that the program is there, from these Debian packages.
 need() {
     local program=$1
     shift
-    if command -v "$program" >/dev/null; then
+    if have "$program"; then
         return
     fi
     if ! command -v apt-get >/dev/null; then
@@ -43,7 +51,7 @@ need() {
     fi
     step "installing $*"
     apt_install "$@"
-    command -v "$program" >/dev/null || fail "'$program' is still missing after installing $*"
+    have "$program" || fail "'$program' is still missing after installing $*"
 }
 
 # need_component COMMAND COMPONENT: makes sure that `cargo COMMAND` works.
