@@ -95,23 +95,28 @@ fn a_revocation_is_seen_and_stays_while_everything_is_read() {
     insert(&database, "k81", "c81");
     reader.wait_for("k81", &known("c81"));
     let pass = || running_pass(&database);
-    let (last, mut running) = (pass(), String::new());
-    wait_until("another pass", || {
-        running = pass();
-        !running.is_empty() && running != last
-    });
-    let revoked = Instant::now();
-    expire(&database, "k80");
-    reader.wait_for("k80", &KeyAnswer::Unknown);
-    println!("revoked within {:?} during a pass of 4 s", revoked.elapsed());
-    assert_eq!(pass(), running, "the pass that began before goes on");
-    // Until its end, the pass shows rows as they were when it began.
-    wait_until("the end of the pass", || {
-        assert_eq!(reader.find("k80"), KeyAnswer::Unknown);
-        pass() != running
-    });
-    assert_eq!(reader.find("k80"), KeyAnswer::Unknown);
-    assert_eq!(reader.find("k79"), known("c79"));
+    // On a busy machine a pass may end before the revocation is seen; then in the next one.
+    let is_seen_within_a_pass = |nth: usize| {
+        let (last, mut running) = (pass(), String::new());
+        wait_until("another pass", || {
+            running = pass();
+            !running.is_empty() && running != last
+        });
+        let (key, revoked) = (format!("k{nth}"), Instant::now());
+        expire(&database, &key);
+        reader.wait_for(&key, &KeyAnswer::Unknown);
+        println!("revoked within {:?} during a pass of 4 s", revoked.elapsed());
+        let is_within = pass() == running;
+        // Until its end, the pass shows rows as they were when it began.
+        wait_until("the end of the pass", || {
+            assert_eq!(reader.find(&key), KeyAnswer::Unknown);
+            pass() != running
+        });
+        assert_eq!(reader.find(&key), KeyAnswer::Unknown);
+        is_within
+    };
+    assert!((70..=80).rev().any(is_seen_within_a_pass), "each pass ended too soon");
+    assert_eq!(reader.find("k60"), known("c60"));
 }
 
 /// The process that reads everything now, if one does.
