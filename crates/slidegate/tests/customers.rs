@@ -101,6 +101,18 @@ fn a_key_ends_when_it_expires() {
 }
 
 #[test]
+fn an_exemption_ends_with_its_key() {
+    let ends = ManualClock::default().now() + Duration::from_secs(60);
+    let key = ApiKey::new("k", "pro").expires(ends);
+    let policies = plans().api_keys([key]).policy(by_key()).exempt(AccessList::new().api_key("k"));
+    let policies = policies.unknown_keys(UnknownKeys::Refuse).build().unwrap();
+    let (gate, clock) = gate_at(policies);
+    assert!((0..9).all(|_| allowed(&gate, "k")));
+    clock.advance(Duration::from_secs(60));
+    assert_eq!(decide(&gate, &get(&sent("k"))).verdict(), Verdict::Block(Block::UnknownKey));
+}
+
+#[test]
 fn a_table_of_sha256_digests_can_be_used_everywhere() {
     // As `sha256sum` has it.
     assert_eq!(KeyHash::Sha256.hex(b"hello").get(..16), Some("2cf24dba5fb0a30e"));

@@ -1,6 +1,7 @@
 //! The engine: facts in, decision out.
 
 mod admin;
+mod by_address;
 mod caller;
 mod uncounted;
 
@@ -132,33 +133,6 @@ impl<S: Store> Gate<S> {
     pub async fn decide(&self, facts: &Facts<'_>) -> Result<Decision, StoreError> {
         let active = self.active.load();
         self.charge(self.resolve(&active, facts, Commit::Spend), Commit::Spend).await
-    }
-
-    /// The refusal of a request whose address alone is enough to refuse it: it is blocked or banned, or a
-    /// local policy that counts by address has no room. For callers that have costly work to do before
-    /// they know the rest of the facts, such as checking a signature. If the request may go on, nothing
-    /// is spent: [`decide`](Self::decide) follows.
-    pub fn refuse_by_address(&self, facts: &Facts<'_>) -> Option<Decision> {
-        let active = self.active.load();
-        let facts = &self.dated(&active, facts);
-        let matches = active.policies.resolve_by_address(facts, self.overrides_now(&active));
-        if let Some(decision) = self.decide_uncharged(&matches) {
-            return Some(decision).filter(|decision| !decision.is_allowed());
-        }
-        let has_room = {
-            let charges = matches.charges(|_| true);
-            charges.is_empty() || self.local.peek_now(&charges).is_ok_and(|receipt| receipt.spent)
-        };
-        if has_room {
-            return None;
-        }
-        let decision = ready_now(pin!(self.charge(matches, Commit::Spend))).ok()?;
-        if decision.is_allowed() {
-            // A unit came back in between.
-            let _ = ready_now(pin!(self.settle(&decision.hold(), |_| 0, None)));
-            return None;
-        }
-        Some(decision)
     }
 
     /// Tells what would be decided now, and spends nothing. Standings are as they are.
@@ -485,21 +459,6 @@ impl<S: Store> Gate<S> {
             self.count_denial(&matches, &mut decision);
         }
         Ok(decision)
-    }
-
-    /// Charges a request that is refused for its credentials to the policies that count by address alone,
-    /// so that inventing credentials is not free. Their denial, if they have no room.
-    fn charge_by_address(&self, matches: &Matches<'_>) -> Option<Decision> {
-        let by_address = |matched: &Match<'_>| matched.policy.is_by_address();
-        let charges = matches.charges(by_address);
-        if charges.is_empty() {
-            return None;
-        }
-        let receipt = self.local.attempt(&charges, Commit::Spend).ok()?;
-        let mut decision = Decision::default();
-        let spent = Commit::Spend.spent(SpentIn::Local as fn(Timestamp) -> SpentIn);
-        decision.add(&receipt, matches, by_address, spent);
-        Some(decision).filter(|decision| !decision.is_allowed())
     }
 
     /// The decision on a request that is not to be charged.

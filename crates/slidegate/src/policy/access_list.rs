@@ -43,7 +43,7 @@ impl AccessList {
     }
 
     /// Lists the bearer of an API key of which only the digest is at hand, by whichever
-    /// [hash](KeyHash). A text that is no digest is an error when the policies are built.
+    /// [hash](KeyHash). A text that is not a digest is an error when the policies are built.
     pub fn api_key_digest(mut self, digest: &str) -> Self {
         // It may be the key itself, so it is not repeated.
         let parsed = KeyHash::of_digest(digest).parse(digest);

@@ -12,6 +12,8 @@ use crate::verdict::Block;
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct FoundKey<'a> {
     pub(crate) state: KeyState,
+    /// Whether it was listed and has ended.
+    pub(crate) has_expired: bool,
     /// The account that the key spends from: its customer's, else its own.
     pub(crate) account: Option<Identity>,
     /// The customer, by the key or by a token.
@@ -66,8 +68,10 @@ impl Policies {
                 customer: named.or(key.customer),
                 plan: key.plan.as_ref().map(|plan| &*plan.name),
                 quotas: None,
+                has_expired: false,
             };
         }
+        let of_bearer = FoundKey { has_expired: issued.is_some(), ..of_bearer };
         if let Some(customer) = named {
             let (state, customer) = (KeyState::Issued, Some(customer));
             return FoundKey { state, account: customer, customer, ..of_bearer };

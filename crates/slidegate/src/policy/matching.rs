@@ -202,39 +202,28 @@ impl Policies {
         overrides: Option<OverridesAt<'_>>,
         admits: impl Fn(&CheckedPolicy, &Identity) -> bool,
     ) -> Matches<'p> {
-        let readings = self.path_reading.readings_of(facts.path);
-        let key = self.find_key(facts);
-        let facts = &facts.user_header(self.user_header.as_ref()).readings(&readings).key(&key);
-        let mut matches = Matches::default();
-        matches.blocked = self.blocked.find_any(facts).is_some();
-        matches.exempt = !matches.blocked && self.exempt.find(facts).is_some();
-        if matches.blocked || matches.exempt {
-            return matches;
-        }
-        if let Some(overrides) = overrides {
-            matches.note(overrides.of_request(facts));
-        }
-        for index in self.router.find(&readings) {
-            let policy = &self.policies[index as usize];
-            if policy.skips_found(facts).is_some() {
-                continue;
-            }
-            if let Ok(matched) =
-                self.draft_found(policy, facts, |identity| admits(policy, identity))
-            {
-                matches.refused = matches.refused.or_else(|| self.refusal(policy, facts));
-                matches.add(matched, overrides);
-            }
-        }
-        matches
+        self.resolve_under(|_| true, facts, overrides, admits)
     }
 
-    /// What becomes of a request by its address, and by what lists and overrides say of it: the policies
-    /// that count by address alone.
+    /// The same under the policies that count by address alone, whatever the request costs.
     pub(crate) fn resolve_by_address<'p>(
         &'p self,
         facts: &Facts<'_>,
         overrides: Option<OverridesAt<'_>>,
+    ) -> Matches<'p> {
+        let matches =
+            self.resolve_under(CheckedPolicy::is_by_address, facts, overrides, |_, _| true);
+        Matches { too_costly: false, ..matches }
+    }
+
+    /// The same under the policies that `selects` picks.
+    #[inline]
+    fn resolve_under<'p>(
+        &'p self,
+        selects: impl Fn(&CheckedPolicy) -> bool,
+        facts: &Facts<'_>,
+        overrides: Option<OverridesAt<'_>>,
+        admits: impl Fn(&CheckedPolicy, &Identity) -> bool,
     ) -> Matches<'p> {
         let readings = self.path_reading.readings_of(facts.path);
         let key = self.find_key(facts);
@@ -250,14 +239,16 @@ impl Policies {
         }
         for index in self.router.find(&readings) {
             let policy = &self.policies[index as usize];
-            if policy.is_by_address()
-                && policy.skips_found(facts).is_none()
-                && let Ok(matched) = self.draft_found(policy, facts, |_| true)
+            if !selects(policy) || policy.skips_found(facts).is_some() {
+                continue;
+            }
+            if let Ok(matched) =
+                self.draft_found(policy, facts, |identity| admits(policy, identity))
             {
+                matches.refused = matches.refused.or_else(|| self.refusal(policy, facts));
                 matches.add(matched, overrides);
             }
         }
-        matches.too_costly = false;
         matches
     }
 

@@ -131,6 +131,7 @@ impl Source {
             _ => return self.read(facts).filter(listed),
         };
         match key {
+            Some(_) if facts.key.is_some_and(|found| found.has_expired) => None,
             Some(key) => key_identities(key).into_iter().find(listed),
             None => facts.identity("api-key").filter(listed),
         }
