@@ -6,7 +6,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use http::{HeaderMap, HeaderName, Uri};
 use slidegate::policy::PathReading;
-use slidegate::{Bearer, Gate, HeldCharge};
+use slidegate::{Bearer, Facts, Gate, HeldCharge};
 use slidegate_customers::Customers;
 use slidegate_tower::{
     ClientAddress, LimiterOutcome, RequestHead, RequestLimiter, Responder, SettleOutcome,
@@ -132,8 +132,23 @@ impl HttpSettings {
         self.limiter.decide(head.bearer(&bearer)).await
     }
 
+    /// Who bears the credentials of a request that is described. If its address is enough to refuse it,
+    /// nothing is looked up: the decision will be that refusal.
+    pub(crate) async fn bearer_of(
+        &self,
+        facts: &Facts<'_>,
+        headers: &HeaderMap,
+        client: Option<IpAddr>,
+    ) -> Option<Bearer> {
+        let is_known = self.customers.as_ref()?.find_now(headers).is_some();
+        if !is_known && self.limiter.gate().is_refused_by_address(facts) {
+            return None;
+        }
+        self.bearer(headers, client).await
+    }
+
     /// Who bears the credentials in these headers. The address bounds how many tokens are checked;
-    /// callers that are trusted give none.
+    /// operators give none.
     pub(crate) async fn bearer(
         &self,
         headers: &HeaderMap,

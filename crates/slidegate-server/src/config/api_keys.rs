@@ -108,7 +108,7 @@ impl<'t> IssuedKey<'t> {
         key = name.into_iter().fold(key, ApiKey::name);
         key = customer.into_iter().fold(key, ApiKey::customer);
         key = expires.into_iter().fold(key, ApiKey::expires);
-        // A plan that is no text is reported already.
+        // A plan that is not a string is already reported.
         let key = if has_plan { key.plan(plan?) } else { key };
         Some(Self { key, table })
     }

@@ -346,7 +346,7 @@ impl<'c> Lint<'c> {
         }
     }
 
-    /// What is said of a path that never reaches policies and upstream.
+    /// Policies, routes and exemptions that name the standing path, which the gateway answers itself.
     fn lint_standing(&self) {
         let Some(standing) = &self.limiter.config.standing else { return };
         let path = standing.path.as_str();

@@ -233,7 +233,8 @@ impl Decisions {
 
     /// Who bears the credentials that a question has, if there are sources that know.
     async fn bearer(&self, question: &Question) -> Option<Bearer> {
-        self.live.settings().bearer(&question.request.headers, None).await
+        let DescribedRequest { headers, client, .. } = &question.request;
+        self.live.settings().bearer_of(&question.facts(), headers, *client).await
     }
 
     /// How many questions, from the first on, share no account and no client: no answer to them depends

@@ -75,8 +75,8 @@ pub(super) struct Passing {
 }
 
 impl StandingAnswer {
-    /// The answer to a caller. The error is the refusal that every request of it gets. `now` counts
-    /// if there is no account.
+    /// The answer to a caller. The error is the refusal that each of its requests gets. `now` is the time
+    /// of the answer if no account was read, which has the store's time.
     pub(super) fn new(
         standing: CallerStanding,
         policies: &Policies,

@@ -100,7 +100,7 @@ fn customers_of_a_database_are_known_and_revoked_keys_refused() {
         [200, 200, 200, 200, 200, 429]
     );
     assert_eq!(statuses(&gateway, ["k2", "k99"]), [200, 401]);
-    // A contract of its own in place of a plan.
+    // Quotas of the row instead of a plan.
     database.sql(
         "update api_keys set quotas = '1/min, 100/day', plan = null, changed_at = now()
          where customer = 'customer-2'",
@@ -319,7 +319,8 @@ fn a_flood_of_tokens_is_refused_before_a_signature_is_checked() {
 
 fn flood_with_tokens(invalid: &str, refused: u16) {
     let (issuer, upstream) = (TokenIssuer::new("one"), Upstream::simple());
-    let flood = "[[policy]]\nname = \"flood\"\nscope = \"local\"\nquotas = \"5/min\"\n";
+    let flood = "[decisions]\nlisten = \"127.0.0.1:0\"\n\
+                 [[policy]]\nname = \"flood\"\nscope = \"local\"\nquotas = \"5/min\"\n";
     let jwks = issuer.key_file();
     let user = "[[policy]]\nname = \"user\"\nidentity = [\"user\", \"ip\"]\nquotas = \"900/min\"\n";
     let tables =
@@ -338,7 +339,21 @@ fn flood_with_tokens(invalid: &str, refused: u16) {
         (0..40).map(|n| gateway.get("/", &bearer(&forged(n))).status()).collect();
     assert!(statuses[..5].iter().all(|status| *status == refused), "{statuses:?}");
     assert!(statuses[5..].iter().all(|status| *status == 429), "{statuses:?}");
-    assert!(gateway.metric("slidegate_token_checks_total", "") <= 5.0);
+    let checks = gateway.metric("slidegate_token_checks_total", "");
+    assert!(checks <= 5.0, "{checks}");
+    // The decision API is bounded by the address that its caller names.
+    let verdicts: Vec<String> = (40..80)
+        .map(|n| {
+            let authorization = format!("Bearer {}", forged(n));
+            let headers = json!({"authorization": authorization});
+            let question = json!({"path": "/", "client": "203.0.113.9", "headers": headers});
+            let answer = gateway.post("/v1/decide", &question.to_string()).text();
+            let answer: Value = serde_json::from_str(&answer).unwrap();
+            answer["verdict"].as_str().unwrap().to_owned()
+        })
+        .collect();
+    assert!(verdicts[5..].iter().all(|verdict| verdict == "deny"), "{verdicts:?}");
+    assert!(gateway.metric("slidegate_token_checks_total", "") <= checks + 5.0);
 }
 
 #[test]
