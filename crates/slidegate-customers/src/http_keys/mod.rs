@@ -87,7 +87,7 @@ pub struct HttpKeysConfig {
 /// # Ok::<(), slidegate_customers::HttpKeysError>(())
 /// ```
 #[derive(Clone)]
-pub struct HttpKeys(Arc<Shared>);
+pub struct HttpKeys(Arc<HttpKeysState>);
 
 /// Why keys cannot be looked up with a configuration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -114,7 +114,7 @@ pub enum HttpKeysError {
     },
 }
 
-struct Shared {
+struct HttpKeysState {
     url: UrlTemplate,
     hash: KeyHash,
     fresh: Duration,
@@ -182,7 +182,7 @@ impl HttpKeys {
             authorization.set_sensitive(true);
             headers.insert(AUTHORIZATION, authorization);
         }
-        Ok(Self(Arc::new(Shared {
+        Ok(Self(Arc::new(HttpKeysState {
             hash: config.hash,
             fresh: config.fresh,
             headers,
@@ -198,7 +198,7 @@ impl HttpKeys {
 
     /// What is known of the key without waiting; none if [`find`](Self::find) has to ask.
     ///
-    /// Within a tokio runtime it refreshes an answer that is no longer fresh, in the background.
+    /// Within a tokio runtime, starts a background refresh of an answer older than `fresh`.
     pub fn find_now(&self, key: &[u8]) -> Option<KeyAnswer> {
         let digest = self.0.hash.digest(key);
         let cached = self.0.cache.get(digest)?;
@@ -213,7 +213,7 @@ impl HttpKeys {
     /// What is known of the key, after a look-up if nothing is. [`KeyAnswer::Unavailable`] if that
     /// fails or takes more than 200 ms. Needs a tokio runtime.
     ///
-    /// The look-up is a task of its own: dropping this future does not cancel it.
+    /// The look-up runs in its own task; dropping this future does not cancel it.
     pub async fn find(&self, key: &[u8]) -> KeyAnswer {
         if let Some(answer) = self.find_now(key) {
             return answer;
@@ -234,7 +234,7 @@ impl fmt::Debug for HttpKeys {
     }
 }
 
-impl Shared {
+impl HttpKeysState {
     fn answer(&self, cached: &Cached) -> KeyAnswer {
         match cached {
             Cached::Known(known) => self.unless_expired(&known.key),

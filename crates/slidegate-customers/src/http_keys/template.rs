@@ -28,7 +28,7 @@ pub enum UrlTemplateError {
     /// It has a user or a password.
     #[error("it has a user or password, which is not sent: use an Authorization header")]
     Credentials,
-    /// There is no place for the digest.
+    /// The URL has no `{digest}`.
     #[error(
         "it has no {{digest}} in its path or query, as in https://api.example.com/keys/{{digest}}"
     )]

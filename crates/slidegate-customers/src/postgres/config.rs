@@ -43,7 +43,7 @@ pub enum KeySourceError {
     /// The URL is not one of PostgreSQL.
     #[error("url: expected postgres://user:password@host:port/database?sslmode=…, found {0}")]
     Url(String),
-    /// There is no query.
+    /// The query is empty.
     #[error("query: expected a select with a column digest, found nothing")]
     Query,
     /// Polling would be a busy loop, or would not happen.

@@ -60,15 +60,15 @@ pub(super) struct Issuer {
     claims: ClaimNames,
     invalid: InvalidTokens,
     clock: Arc<dyn Clock>,
-    source: KeySource,
-    state: Mutex<State>,
+    source: KeySetSource,
+    state: Mutex<IssuerState>,
     /// Wakes the task that fetches.
     wanted: Notify,
     /// Counts the fetches that have ended.
     fetches: watch::Sender<u64>,
 }
 
-struct State {
+struct IssuerState {
     keys: Arc<KeySet>,
     answered: Option<Timestamp>,
     /// Why the last fetch failed.
@@ -89,13 +89,13 @@ impl Issuer {
     ) -> Result<Self, TokenConfigError> {
         config.check()?;
         let source = match &config.jwks {
-            JwksLocation::Url(url) => KeySource::Url {
+            JwksLocation::Url(url) => KeySetSource::Url {
                 uri: config.jwks_uri(url)?,
                 fetcher: Fetcher::new(&config.authorities, FETCH_DEADLINE, MAX_DOCUMENT_BYTES)
                     .into(),
             },
             JwksLocation::File(path) => {
-                KeySource::File { path: path.clone(), version: Mutex::new(None) }
+                KeySetSource::File { path: path.clone(), version: Mutex::new(None) }
             }
         };
         Ok(Self {
@@ -106,7 +106,7 @@ impl Issuer {
             invalid: config.invalid,
             clock,
             source,
-            state: Mutex::new(State {
+            state: Mutex::new(IssuerState {
                 keys: Arc::default(),
                 answered: None,
                 error: None,
@@ -248,7 +248,7 @@ impl Issuer {
         self.fetches.send_modify(|fetches| *fetches += 1);
     }
 
-    fn succeed(&self, state: &mut State, now: Timestamp, keys: KeySet) {
+    fn succeed(&self, state: &mut IssuerState, now: Timestamp, keys: KeySet) {
         keys.replace(&state.keys, now + MAX_AGE);
         state.keys = Arc::new(keys);
         state.answered = Some(now);
@@ -260,7 +260,7 @@ impl Issuer {
         }
     }
 
-    fn fail(&self, state: &mut State, now: Timestamp, error: &ReadError) {
+    fn fail(&self, state: &mut IssuerState, now: Timestamp, error: &ReadError) {
         state.due = now + retry_pause(state.failures);
         state.failures = state.failures.saturating_add(1);
         let is_first = state.error.replace(error.to_string()).is_none();
@@ -277,7 +277,7 @@ impl Issuer {
     }
 }
 
-impl State {
+impl IssuerState {
     fn has_keys(&self, now: Timestamp) -> bool {
         self.keys.len() > 0 && self.answered.is_some_and(|answered| now < answered + MAX_AGE)
     }
@@ -294,7 +294,7 @@ fn retry_pause(failures: u32) -> Duration {
     longest.mul_f64(0.5 + fastrand::f64() / 2.0)
 }
 
-enum KeySource {
+enum KeySetSource {
     Url { uri: Uri, fetcher: Box<Fetcher> },
     File { path: PathBuf, version: Mutex<Option<FileVersion>> },
 }
@@ -314,7 +314,7 @@ enum ReadError {
     Jwks(#[from] JwksError),
 }
 
-impl KeySource {
+impl KeySetSource {
     /// Whether a file was written since it was read.
     async fn has_changed(&self) -> bool {
         let Self::File { path, version } = self else { return false };

@@ -83,7 +83,7 @@ const MAX_REMEMBERED_TIME: Duration = Duration::from_secs(24 * 60 * 60);
 /// # }
 /// ```
 #[derive(Clone)]
-pub struct Tokens(Arc<Shared>);
+pub struct Tokens(Arc<TokensState>);
 
 /// What a token is worth.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -101,7 +101,7 @@ pub enum TokenAnswer {
     },
 }
 
-struct Shared {
+struct TokensState {
     issuers: Vec<Issuer>,
     clock: Arc<dyn Clock>,
     remembered: Cache<TokenDigest, Remembered, RandomState>,
@@ -139,7 +139,7 @@ impl Tokens {
             checked.push(Issuer::new(&config, Arc::clone(&clock))?);
         }
         let quota = Quota::per_second(CHECKS_PER_SECOND);
-        Ok(Self(Arc::new(Shared {
+        Ok(Self(Arc::new(TokensState {
             issuers: checked,
             remembered: Cache::builder()
                 .max_capacity(MAX_REMEMBERED)
@@ -166,7 +166,7 @@ impl Tokens {
 
     /// What a token is worth. Waits at most 2 s, and only for keys that a fetch may bring.
     ///
-    /// The address is the client's, for the bound on signature checks; there is no such bound
+    /// `address` is the client's address, which limits signature checks; they are not limited
     /// without one.
     ///
     /// A token that names none of the issuers is refused if each of them refuses invalid tokens.

@@ -540,7 +540,7 @@ async fn an_outage_is_two_log_lines_without_secrets() {
     assert!(warning.contains(&service.address().to_string()), "{warning}");
     assert!(recovery.contains("INFO"), "{recovery}");
 
-    // Within a minute of the last warning there is no other; an outage that lasts longer gets one.
+    // At most one warning a minute; an outage that lasts longer gets another.
     service.reply("k-other", 500, "");
     for lines in [2, 3, 3] {
         assert_eq!(keys.find(b"k-other").await, KeyAnswer::Unavailable);

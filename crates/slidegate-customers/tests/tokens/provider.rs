@@ -20,7 +20,7 @@ use tokio::net::TcpListener;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_rustls::TlsAcceptor;
 
-/// Serves a key set on a port of its own.
+/// Serves a key set on a free port.
 pub(crate) struct Provider {
     pub(crate) address: SocketAddr,
     shared: Arc<Shared>,
