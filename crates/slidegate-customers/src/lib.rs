@@ -4,6 +4,9 @@
 //! with tokens of an identity provider. This crate turns the credentials of a request into a
 //! [`Bearer`](slidegate::Bearer), which [`Facts::bearer`](slidegate::Facts::bearer) takes.
 
+// docs.rs builds with a nightly compiler, and labels what needs a feature.
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 mod authorities;
 mod customers;
 mod fetch;

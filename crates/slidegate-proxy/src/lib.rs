@@ -23,6 +23,9 @@
 //! }
 //! ```
 
+// docs.rs builds with a nightly compiler, and labels what needs a feature.
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 mod listen_address;
 mod net;
 mod per_address;

@@ -35,6 +35,19 @@ use crate::owned::OwnedCharge;
 ///
 /// Where a quota stands is what this process knows: what the store had left when it was last asked,
 /// and what is left of the leases here.
+///
+/// ```no_run
+/// use slidegate::{Consistency, Gate, Policies, Policy, Quota};
+/// use slidegate_redis::{LeasedStore, RedisStore, ResilientStore};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let api = Policy::new("api").quota(Quota::per_minute(10_000)).consistency(Consistency::ASYNC);
+/// let policies = Policies::builder().policy(api).build()?;
+/// let redis = RedisStore::builder("redis://127.0.0.1:6379").build()?;
+/// let gate = Gate::new(policies, LeasedStore::new(ResilientStore::new(redis)));
+/// # Ok(())
+/// # }
+/// ```
 pub struct LeasedStore<S = ResilientStore>(Arc<LeasedInner<S>>);
 
 struct LeasedInner<S> {

@@ -22,6 +22,9 @@
 //! Stores require a Tokio runtime. `docs/redis.md` describes how to set up the server and the effects
 //! of an outage or a failover.
 
+// docs.rs builds with a nightly compiler, and labels what needs a feature.
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 mod address;
 mod checkup;
 mod collision;

@@ -33,6 +33,9 @@
 //! [`Simulation`] decides requests one by one that are described instead of logged, as tests of policies
 //! do.
 
+// docs.rs builds with a nightly compiler, and labels what needs a feature.
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 mod against;
 mod calendar;
 mod chart;

@@ -21,6 +21,27 @@ pub struct RuleSet {
 }
 
 /// Policies that decide by a clock which the caller sets, with accounts in memory.
+///
+/// ```
+/// use slidegate::{Policies, Policy, Quota, Timestamp};
+/// use slidegate_replay::{DescribedRequest, DescribedResponse, RuleSet, Simulation};
+/// use slidegate_tower::ClientAddress;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let api = Policy::new("api").quota(Quota::per_minute(1));
+/// let policies = Policies::builder().policy(api).build()?;
+/// let rules = RuleSet { policies, client_address: ClientAddress::default() };
+/// let simulation = Simulation::new(rules, 1000);
+///
+/// let request = DescribedRequest { client: Some("203.0.113.7".parse()?), ..Default::default() };
+/// let response = DescribedResponse::default();
+/// let verdict = |at| Ok::<_, Box<dyn std::error::Error>>(simulation.decide(at, &request, &response)?.is_allowed());
+/// assert!(verdict(Timestamp::from_millis(0))?);
+/// assert!(!verdict(Timestamp::from_millis(59_999))?);
+/// assert!(verdict(Timestamp::from_millis(60_000))?);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Simulation {
     gate: Gate<MemoryStore>,

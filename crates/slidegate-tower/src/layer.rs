@@ -20,6 +20,13 @@ use crate::responder::Responder;
 /// Limits the requests to a service by a [`RequestLimiter`].
 ///
 /// Clones share the gate. See the [crate's documentation](crate) for a whole example.
+///
+/// ```
+/// use slidegate_tower::RateLimitLayer;
+///
+/// let layer = RateLimitLayer::per_ip("100/min".parse()?);
+/// # Ok::<(), slidegate::QuotaError>(())
+/// ```
 #[derive(Debug)]
 pub struct RateLimitLayer<S = MemoryStore> {
     limiter: Arc<RequestLimiter<S>>,

@@ -84,6 +84,9 @@
 //! the lists in `RateLimit` and `RateLimit-Policy` have the items of both, and `X-RateLimit-*`
 //! shows the quota with less remaining.
 
+// docs.rs builds with a nightly compiler, and labels what needs a feature.
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 mod client_address;
 mod detector;
 mod future;

@@ -17,6 +17,15 @@ pub struct Peer(pub IpAddr);
 
 /// The user that the application has authenticated, for policies that count per user. It takes
 /// precedence over the policies' [`user_header`](slidegate::policy::PoliciesBuilder::user_header).
+///
+/// ```
+/// use http::Request;
+/// use slidegate_tower::User;
+///
+/// // In a middleware outside of the limiter's, which has checked a session:
+/// let mut request = Request::new(());
+/// request.extensions_mut().insert(User("42".to_owned()));
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct User(pub String);
 

@@ -53,6 +53,9 @@
 //!   allowed then if nothing else is spent.
 //! - **Bounded.** Every ledger and table has a bound, and says what it does when full.
 
+// docs.rs builds with a nightly compiler, and labels what needs a feature.
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 mod chosen;
 #[cfg(feature = "conformance")]
 pub mod conformance;

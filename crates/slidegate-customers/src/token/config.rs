@@ -11,6 +11,25 @@ use super::algorithm::TokenAlgorithm;
 ///
 /// A claim is named by its name (`sub`, `https://example.com/org`), or by a path with dots into
 /// nested objects (`app_metadata.org_id`). A claim that has the whole name counts first.
+///
+/// ```
+/// use slidegate_customers::{InvalidTokens, IssuerConfig, JwksLocation, TokenAlgorithm};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let issuer = IssuerConfig {
+///     issuer: "https://auth.example.com/".to_owned(),
+///     jwks: JwksLocation::Url("https://auth.example.com/.well-known/jwks.json".to_owned()),
+///     audience: vec!["api".to_owned()],
+///     algorithms: vec!["RS256".parse::<TokenAlgorithm>()?],
+///     user: Some("sub".to_owned()),
+///     customer: Some("org_id".to_owned()),
+///     plan: None,
+///     invalid: InvalidTokens::Refuse,
+///     authorities: rustls::RootCertStore::empty(),
+/// };
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 pub struct IssuerConfig {
     /// Exactly what its tokens have as `iss`.

@@ -65,6 +65,17 @@ const SETTLE_MARK_TTL: Duration = Duration::from_secs(15);
 ///   included. When Redis is back, all that was admitted meanwhile is replayed, with its times,
 ///   before Redis decides for the account again.
 /// - A denial is cached for up to one second while it is certain, and then answered without Redis.
+///
+/// ```no_run
+/// use slidegate_redis::{RedisStore, ResilientStore};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let redis = RedisStore::builder("redis://127.0.0.1:6379").build()?;
+/// // Of each quota, this process admits a fourth while Redis is away: there are four of them.
+/// let store = ResilientStore::builder(redis).share("1/4".parse()?).build();
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct ResilientStore(Arc<ResilientInner>);
 

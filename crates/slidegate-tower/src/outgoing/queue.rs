@@ -25,6 +25,25 @@ use crate::outgoing::account_queues::{AccountQueues, QueueSlot};
 /// still spend its cost.)
 ///
 /// Waiting needs a Tokio runtime with its timer; failing at once does not.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use http::Method;
+/// use slidegate::{Facts, Gate, MemoryStore, Policies, Policy, Quota, Source};
+/// use slidegate_tower::OutgoingQueue;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let vendor = Policy::new("vendor").identity([Source::Everyone]).quota(Quota::per_second(5));
+/// let gate = Gate::new(Policies::builder().policy(vendor).build()?, MemoryStore::new());
+/// let queue = OutgoingQueue::new(gate).wait_up_to(Duration::from_secs(10));
+///
+/// queue.pass(&Facts::new(&Method::GET, "/v1/mails")).await?;
+/// // Now the call may be sent.
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct OutgoingQueue<S = MemoryStore> {
     gate: Arc<Gate<S>>,

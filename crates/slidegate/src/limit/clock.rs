@@ -148,6 +148,21 @@ fn wall() -> Timestamp {
 }
 
 /// A clock that stands still until it is moved, for tests and simulations. Clones share it.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use slidegate::{Limiter, ManualClock, Quota, Timestamp};
+///
+/// let clock = ManualClock::new(Timestamp::default());
+/// let limiter = Limiter::new(Quota::per_minute(1)).clock(clock.clone());
+/// assert!(limiter.check("user:42").is_ok());
+///
+/// clock.advance(Duration::from_millis(59_999));
+/// assert!(limiter.check("user:42").is_err());
+/// clock.advance(Duration::from_millis(1));
+/// assert!(limiter.check("user:42").is_ok());
+/// ```
 #[derive(Debug, Clone)]
 pub struct ManualClock(Arc<AtomicU64>);
 
