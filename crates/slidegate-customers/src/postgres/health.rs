@@ -70,6 +70,10 @@ impl SourceHealth {
         pause(attempts, poll).mul_f64(0.75 + fastrand::f64() / 2.0)
     }
 
+    pub(super) fn is_failing(&self) -> bool {
+        self.state.lock().failing.iter().any(Option::is_some)
+    }
+
     pub(super) fn status(&self, keys: usize) -> SourceStatus {
         let state = self.state.lock();
         let error = state.failing.iter().flatten().next().map(|failing| failing.error.clone());

@@ -171,13 +171,16 @@ impl PostgresKeys {
         join3(self.0.read_all_again(), self.0.read_changes_again(), notifications).await;
     }
 
-    /// Looks a key up as the client sent it, in memory.
+    /// Looks a key up as the client sent it, in memory. While the database does not answer, a key that is
+    /// not there may be a new one.
     pub fn find(&self, key: &[u8]) -> KeyAnswer {
         let is_over = |expires| expires <= self.0.clock.wall();
         match self.0.table.find(self.0.config.hash.digest(key)) {
             Some(key) if key.expires.is_some_and(is_over) => KeyAnswer::Unknown,
             Some(key) => KeyAnswer::Known(key),
-            None if self.0.is_loaded.load(Ordering::Acquire) => KeyAnswer::Unknown,
+            None if self.0.is_loaded.load(Ordering::Acquire) && !self.0.health.is_failing() => {
+                KeyAnswer::Unknown
+            }
             None => KeyAnswer::Unavailable,
         }
     }

@@ -159,7 +159,7 @@ impl Issuer {
         Ok(algorithm)
     }
 
-    /// The claims of a token whose signature was checked.
+    /// The claims of a token, which count once its signature was checked.
     pub(super) fn claims(&self, token: &UnverifiedToken<'_>) -> Result<TokenClaims, InvalidToken> {
         let expires = token.expires().ok_or(InvalidToken::MissingClaim)? + LEEWAY;
         let claims = self.claims.read(&token.claims()?, &self.name, expires);
@@ -190,9 +190,11 @@ impl Issuer {
         if !state.has_keys(self.clock.now()) {
             return Err(InvalidToken::NoKeys);
         }
+        // The issuer does not answer, or has not answered yet.
+        let is_waiting = state.error.is_some() || state.fetch_began.is_some();
         match state.keys.choose(token, algorithm) {
-            // It may be new, and the issuer cannot be asked.
-            Err(InvalidToken::UnknownKey) if state.error.is_some() => Err(InvalidToken::NoKeys),
+            // It may be new.
+            Err(InvalidToken::UnknownKey) if is_waiting => Err(InvalidToken::NoKeys),
             chosen => chosen.cloned(),
         }
     }
