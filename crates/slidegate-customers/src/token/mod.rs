@@ -201,15 +201,17 @@ impl Tokens {
 
     fn recall(&self, digest: &TokenDigest) -> Option<Arc<TokenClaims>> {
         let Remembered { claims, key } = self.0.remembered.get(digest)?;
-        let now = self.0.clock.wall();
-        if now < claims.expires && now < key.good_until() {
+        // A token ends by the calendar, and the time of a key set is counted from when it was fetched.
+        let clock = &self.0.clock;
+        if clock.wall() < claims.expires && clock.now() < key.good_until() {
             return Some(claims);
         }
         self.0.remembered.invalidate(digest);
         None
     }
 
-    /// Cheap things first: only a token that is good otherwise costs a signature check.
+    /// Cheap things first: only a token that is good otherwise costs a signature check, and one without
+    /// the claims that count would cost one for each request.
     async fn verify(
         &self,
         issuer: &Issuer,
@@ -218,6 +220,7 @@ impl Tokens {
         address: Option<IpAddr>,
     ) -> Result<Arc<TokenClaims>, Failure> {
         let algorithm = issuer.admits(token)?;
+        let claims = issuer.claims(token)?;
         let key = issuer.key(token, algorithm).await?;
         // Of many requests that waited for the key with one token, the first has checked it.
         if let Some(claims) = self.recall(digest) {
@@ -227,7 +230,7 @@ impl Tokens {
         if !key.has_signed(token, algorithm) {
             return Err(InvalidToken::Signature.into());
         }
-        let claims = Arc::new(issuer.claims(token)?);
+        let claims = Arc::new(claims);
         let remembered = Remembered { claims: Arc::clone(&claims), key };
         self.0.remembered.insert(*digest, remembered);
         Ok(claims)

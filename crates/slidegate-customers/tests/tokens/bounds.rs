@@ -1,13 +1,15 @@
 //! What tokens may cost.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
-use slidegate_customers::{InvalidToken, TokenAnswer};
+use slidegate::{Clock, ManualClock, Timestamp};
+use slidegate_customers::{InvalidToken, TokenAnswer, Tokens};
 
 use crate::provider::Answer;
 use crate::signing::{ED25519, OTHER_P256, P256};
-use crate::world::World;
+use crate::world::{World, config, spawn_run, until};
 
 #[tokio::test]
 async fn a_token_is_checked_once() {
@@ -87,4 +89,44 @@ async fn invalid_tokens_are_not_remembered() {
     world.provider.answer(Answer::Keys(crate::signing::jwks(keys)));
     world.clock.advance(Duration::from_secs(30));
     world.valid(&token).await;
+}
+
+#[tokio::test]
+async fn a_token_without_the_claims_that_count_costs_no_check() {
+    let world = World::new(&[&P256]).await;
+    let token = world.token_with(&P256, &json!({"sub": null}));
+    for _ in 0..200 {
+        let answer = world.check_from("192.0.2.1", &token).await;
+        assert_eq!(answer, TokenAnswer::Invalid(InvalidToken::MissingClaim));
+    }
+    assert_eq!(world.tokens.checks(), 0);
+}
+
+/// A clock that was set right after the start: its calendar is two days on.
+struct SetRight(ManualClock);
+
+impl Clock for SetRight {
+    fn now(&self) -> Timestamp {
+        self.0.now()
+    }
+
+    fn wall(&self) -> Timestamp {
+        self.0.now() + Duration::from_secs(2 * 24 * 60 * 60)
+    }
+}
+
+#[tokio::test]
+async fn a_token_is_remembered_whatever_the_calendar_did_since_the_start() {
+    let world = World::new(&[&P256]).await;
+    let clock = SetRight(ManualClock::default());
+    let exp = clock.wall().as_millis() / 1000 + 3600;
+    let tokens = Tokens::new(vec![config(&world.provider)], Arc::new(clock)).unwrap();
+    let run = spawn_run(&tokens);
+    until("the keys are loaded", || tokens.statuses()[0].1.keys > 0).await;
+    let token = world.token_with(&P256, &json!({"exp": exp, "nbf": null}));
+    for _ in 0..3 {
+        assert!(matches!(tokens.check(&token, None).await, TokenAnswer::Valid(_)));
+    }
+    assert_eq!(tokens.checks(), 1);
+    run.abort();
 }
