@@ -323,7 +323,52 @@ fn one_credential_lends_no_plan_to_another() {
     // The key has a plan and no customer, the token a customer and no plan.
     let bearer = Bearer::new().customer("beta").token(TokenStatus::Valid);
     let decision = decide(&gate, &get(&headers).bearer(&bearer));
-    assert_eq!(decision.policies()[0].identity.kind(), "ip", "the key says who it is: nobody");
+    assert_eq!(decision.verdict(), Verdict::Block(Block::InvalidToken));
+}
+
+#[test]
+fn a_listed_key_does_not_stand_in_for_a_token_of_another_customer() {
+    let by_customer = Policy::new("api").identity([Source::Customer, Source::ip()]).quota("9/min");
+    let blocked = AccessList::new().customer("evil");
+    let policies = Policies::builder().plan(Plan::new("pro", ["9/min"])).api_keys(keys());
+    let (gate, _) = gate_at(policies.policy(by_customer).blocked(blocked).build().unwrap());
+    let verdict = |key: &str, customer: &str| {
+        let bearer = Bearer::new().customer(customer).token(TokenStatus::Valid);
+        decide(&gate, &get(&sent(key)).bearer(&bearer)).verdict()
+    };
+    assert_eq!(verdict("k1", "acme"), Verdict::Allow);
+    assert_eq!(verdict("k1", "beta"), Verdict::Block(Block::InvalidToken));
+    assert_eq!(verdict("k3", "beta"), Verdict::Block(Block::InvalidToken), "no customer's key");
+    assert_eq!(verdict("unknown", "beta"), Verdict::Allow, "it counts for nothing");
+    for key in ["k1", "k3", "unknown"] {
+        assert_eq!(verdict(key, "evil"), Verdict::Block(Block::Listed), "{key}");
+    }
+}
+
+#[test]
+fn what_cannot_be_looked_up_may_have_another_plan() {
+    let verdict = |policies: slidegate::policy::PoliciesBuilder, bearer: Bearer, plan: &str| {
+        let policy = Policy::new("api").identity([Source::User, Source::ip()]).plans("free");
+        let (gate, _) = gate_at(policies.policy(policy).build().unwrap());
+        let headers = sent("k");
+        let facts = get(&headers).bearer(&bearer);
+        let facts = if plan.is_empty() { facts } else { facts.plan(plan) };
+        decide(&gate, &facts).verdict()
+    };
+    let unavailable = Verdict::Block(Block::KeysUnavailable);
+    let key = || Bearer::new().key(KeyStatus::Unavailable);
+    assert_eq!(verdict(plans(), key(), ""), unavailable);
+    assert_eq!(verdict(plans(), key(), "pro"), Verdict::Allow, "the application knows it");
+    assert_eq!(verdict(plans(), Bearer::new().key(KeyStatus::Passed), ""), Verdict::Allow);
+    // Tokens name plans only where the configuration says so. The user would come from it too.
+    let by_ip = |policies: slidegate::policy::PoliciesBuilder| {
+        let policy = Policy::new("api").identity(Source::ip()).plans("free");
+        let (gate, _) = gate_at(policies.policy(policy).build().unwrap());
+        let (headers, bearer) = (HeaderMap::new(), Bearer::new().token(TokenStatus::Unavailable));
+        decide(&gate, &get(&headers).bearer(&bearer)).verdict()
+    };
+    assert_eq!(by_ip(plans()), Verdict::Allow);
+    assert_eq!(by_ip(plans().tokens_have_plans()), unavailable);
 }
 
 #[test]

@@ -92,6 +92,9 @@ impl<'t> LimiterSections<'t> {
         if root.key("jwt").is_set() {
             builder = builder.reads_tokens();
         }
+        if root.key("jwt").elements().iter().any(|issuer| issuer.key("plan").is_set()) {
+            builder = builder.tokens_have_plans();
+        }
         let per_address = root.key("identities_per_address").number(1..=u32::MAX);
         if let Some(per_address) = per_address.and_then(NonZeroU32::new) {
             builder = builder.identities_per_address(per_address);

@@ -3,7 +3,7 @@
 
 use http::{HeaderMap, HeaderName, Method, header};
 
-use crate::policy::credentials;
+use crate::policy::credentials::{self, MalformedCredentials};
 use crate::policy::methods;
 use crate::policy::source::{API_KEY, Source};
 use crate::policy::{Facts, Policies};
@@ -55,7 +55,14 @@ impl Policies {
         self.check_method(facts.method)?;
         self.check_path(facts)?;
         self.check_headers(facts.headers)?;
-        check_credentials(&self.credentials_headers, facts)
+        check_credentials(&self.credentials_headers, facts)?;
+        match facts.header(&header::AUTHORIZATION).filter(|_| self.reads_tokens) {
+            Some(value) if credentials::has_stray_jwt(value) => {
+                let problem = MalformedCredentials::StrayJwt.to_string();
+                Err(BadRequest::Credentials { name: header::AUTHORIZATION, problem })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The headers besides `X-API-Key` and `Authorization` that identities and plans are read from,

@@ -30,6 +30,7 @@ pub struct PoliciesBuilder {
     plans: Vec<Plan>,
     api_keys: Vec<ApiKey>,
     reads_tokens: bool,
+    tokens_have_plans: bool,
     unknown_keys: Option<UnknownKeys>,
     user_header: Option<HeaderName>,
     path_reading: PathReading,
@@ -133,6 +134,12 @@ impl PoliciesBuilder {
         Self { reads_tokens: true, ..self }
     }
 
+    /// Says that tokens may name plans, so that a token that cannot be checked is refused as unavailable
+    /// by policies that use plans, instead of counted by the default plan.
+    pub fn tokens_have_plans(self) -> Self {
+        Self { tokens_have_plans: true, ..self }
+    }
+
     /// [`build`](Self::build) without its warnings.
     pub fn build_silently(mut self) -> Result<Policies, PolicyErrors> {
         let mut checker = Checker { path_reading: self.path_reading, ..Checker::default() };
@@ -183,6 +190,8 @@ impl PoliciesBuilder {
             has_sha256_keys,
             has_expiring_keys,
             reads_keys,
+            reads_tokens: self.reads_tokens,
+            tokens_have_plans: self.tokens_have_plans,
             unknown_keys,
             user_header: self.user_header,
             path_reading: self.path_reading,

@@ -22,6 +22,8 @@ pub(crate) enum MalformedCredentials {
     Basic,
     #[error("expected canonical Base64url in every part of the token")]
     Jwt,
+    #[error("expected Bearer in front of a JSON web token")]
+    StrayJwt,
 }
 
 /// Reads the value of an `Authorization` header.
@@ -57,6 +59,16 @@ pub(crate) fn read(value: &[u8]) -> Result<Credentials, MalformedCredentials> {
     }
 }
 
+/// Whether the value of an `Authorization` header has a JSON web token that is not after `Bearer`: a limiter
+/// that reads tokens does not look there, and many a server takes whatever is after the space.
+pub(crate) fn has_stray_jwt(value: &[u8]) -> bool {
+    let value = value.trim_ascii();
+    let mut words = value.split(|byte| *byte == b' ');
+    let is_bearer =
+        words.clone().next().is_some_and(|scheme| scheme.eq_ignore_ascii_case(b"bearer"));
+    !is_bearer && words.any(is_jwt)
+}
+
 /// Visible ASCII but for what separates and quotes in a list. More than the token68 of RFC 9110: tokens
 /// with `|` and `!` are in use.
 fn is_token(text: &[u8]) -> bool {
@@ -67,11 +79,14 @@ fn is_token(text: &[u8]) -> bool {
 /// A JSON web token is a JSON object and other parts in Base64url, with dots between them.
 fn check_jwt(token: &[u8]) -> Result<Credentials, MalformedCredentials> {
     let is_canonical = |part: &[u8]| URL_SAFE_NO_PAD.decode(part).is_ok();
-    let is_jwt = token.starts_with(b"eyJ") && token.contains(&b'.');
-    match !is_jwt || token.split(|byte| *byte == b'.').all(is_canonical) {
+    match !is_jwt(token) || token.split(|byte| *byte == b'.').all(is_canonical) {
         true => Ok(Credentials::One),
         false => Err(MalformedCredentials::Jwt),
     }
+}
+
+fn is_jwt(token: &[u8]) -> bool {
+    token.starts_with(b"eyJ") && token.contains(&b'.')
 }
 
 /// Whether the first word is `name=value`, so that nothing takes it for a token.
@@ -160,6 +175,20 @@ mod tests {
             "eyJhbGciOiJIUzI1NiJ9.e30.c2ln==",
         ] {
             assert_eq!(read(value.as_bytes()), Err(MalformedCredentials::Jwt), "{value}");
+        }
+    }
+
+    #[test]
+    fn tokens_belong_to_bearer() {
+        for value in
+            ["eyJh.e30.c2ln", "Token eyJh.e30.c2ln", "JWT eyJh.e30.", " Bearer: eyJh.e30.x"]
+        {
+            assert!(has_stray_jwt(value.as_bytes()), "{value}");
+        }
+        for value in
+            ["Bearer eyJh.e30.c2ln", "bearer eyJh.e30.c2ln", "Token abc", "Basic Og==", "eyJ"]
+        {
+            assert!(!has_stray_jwt(value.as_bytes()), "{value}");
         }
     }
 

@@ -1,6 +1,6 @@
 //! The API key of a request, looked up once for all policies.
 
-use crate::limit::Quotas;
+use crate::limit::{Quotas, Timestamp};
 use crate::policy::api_key::{CheckedKey, UnknownKeys};
 use crate::policy::source::API_KEY;
 use crate::policy::{
@@ -104,12 +104,14 @@ impl Policies {
         if policy.shadow {
             return None;
         }
-        let of_key = match facts.key?.state {
+        let key = facts.key?;
+        let of_key = match key.state {
             KeyState::Unknown => Some(Block::UnknownKey),
             KeyState::Unavailable => Some(Block::KeysUnavailable),
             _ => None,
         };
         let of_token = match facts.bearer.map_or(TokenStatus::None, |bearer| bearer.token) {
+            TokenStatus::Valid if has_two_customers(facts) => Some(Block::InvalidToken),
             TokenStatus::None | TokenStatus::Valid => None,
             TokenStatus::Invalid => Some(Block::InvalidToken),
             TokenStatus::Unavailable => Some(Block::KeysUnavailable),
@@ -121,8 +123,23 @@ impl Policies {
                 |source: &Source| *block != Block::KeysUnavailable || source.read(facts).is_none();
             policy.identity.iter().take_while(|source| is_needed(source)).any(reads)
         };
-        let by_key = of_key.filter(|block| is_asked(block, &|source| source.reads_key(facts)));
-        by_key.or_else(|| of_token.filter(|block| is_asked(block, &Source::reads_token)))
+        // The default plan may be too small, and a denial for it a 429 because of an outage.
+        let has_plan = facts.plan.is_some() || key.plan.is_some() || key.quotas.is_some();
+        let lacks_plan = |block: &Block| {
+            *block == Block::KeysUnavailable && !has_plan && policy.default_plan().is_some()
+        };
+        let by_key = of_key.filter(|block| {
+            lacks_plan(block) || is_asked(block, &|source| source.reads_key(facts))
+        });
+        by_key.or_else(|| {
+            let by_plan = |block: &Block| self.tokens_have_plans && lacks_plan(block);
+            of_token.filter(|block| by_plan(block) || is_asked(block, &Source::reads_token))
+        })
+    }
+
+    /// Whether the key is in the policies' own list and has not ended by `now`.
+    pub(crate) fn lists_key(&self, key: &[u8], now: Timestamp) -> bool {
+        self.issued(key).is_some_and(|(_, key)| key.expires.is_none_or(|expires| now < expires))
     }
 
     /// The identity whose account an identity spends from: the customer's, for the API key of a customer.
@@ -130,6 +147,18 @@ impl Policies {
         let key = (identity.kind() == "api-key").then(|| self.api_keys.get(&identity)).flatten();
         key.and_then(|key| key.customer).unwrap_or(identity)
     }
+}
+
+/// Whether the request's key is of one customer and its token of another, so that which of them upstream
+/// serves is unknown.
+fn has_two_customers(facts: &Facts<'_>) -> bool {
+    let of_token = facts.bearer.and_then(|bearer| bearer.customer);
+    let is_listed = facts.key.is_some_and(|found| found.state == KeyState::Issued);
+    let named = facts.customer.is_some_and(|name| !name.is_empty());
+    is_listed
+        && !named
+        && of_token.is_some()
+        && facts.key.and_then(|found| found.customer) != of_token
 }
 
 impl Source {

@@ -50,6 +50,10 @@ pub struct Policies {
     pub(crate) has_expiring_keys: bool,
     /// Whether anything depends on the API key of a request.
     pub(crate) reads_keys: bool,
+    /// Whether tokens are read from `Authorization`.
+    pub(crate) reads_tokens: bool,
+    /// Whether a token may name the plan.
+    pub(crate) tokens_have_plans: bool,
     pub(crate) unknown_keys: UnknownKeys,
     pub(crate) user_header: Option<HeaderName>,
     pub(crate) path_reading: PathReading,
