@@ -13,6 +13,27 @@ use crate::status::SourceStatus;
 use crate::token::{InvalidToken, TokenAnswer, TokenClaims, Tokens};
 
 /// Finds who sends a request, by its API key and its token.
+///
+/// ```no_run
+/// use http::{HeaderMap, Method};
+/// use slidegate::Facts;
+/// use slidegate_customers::{Customers, HttpKeys, HttpKeysConfig, KeySource, Keys, OnKeyError};
+///
+/// # async fn request(headers: HeaderMap) -> Result<(), Box<dyn std::error::Error>> {
+/// let config = HttpKeysConfig::new("https://keys.internal.example.com/keys/{digest}");
+/// let source = KeySource {
+///     hash: config.hash,
+///     keys: Keys::Http(HttpKeys::new(config)?),
+///     on_error: OnKeyError::Deny,
+/// };
+/// let customers = Customers::new(Some(source), None);
+///
+/// // For each request; `find_now` never waits, but does not know every key.
+/// let bearer = customers.find(&headers, None, |_| false).await;
+/// let facts = Facts::new(&Method::GET, "/reports").headers(&headers).bearer(&bearer);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, Default)]
 pub struct Customers {
     keys: Option<KeySource>,
@@ -74,9 +95,14 @@ impl Customers {
     }
 
     /// Who bears the credentials in these headers, if it is known at once. Else
-    /// [`find`](Self::find) asks and checks.
-    pub fn find_now(&self, headers: &HeaderMap) -> Option<Bearer> {
-        let key = match (&self.keys, only(headers, &API_KEY)) {
+    /// [`find`](Self::find) asks and checks. A key of which `is_listed` is true is not looked up.
+    pub fn find_now(
+        &self,
+        headers: &HeaderMap,
+        is_listed: impl Fn(&[u8]) -> bool,
+    ) -> Option<Bearer> {
+        let sent = only(headers, &API_KEY).filter(|key| !is_listed(key));
+        let key = match (&self.keys, sent) {
             (Some(source), Some(key)) => source.status(key, source.keys.find_now(key)?),
             _ => SoughtKey::default(),
         };
@@ -88,11 +114,19 @@ impl Customers {
     }
 
     /// The same, after keys were asked for and tokens checked. The address is the client's: one address
-    /// causes a bounded number of checks.
-    pub async fn find(&self, headers: &HeaderMap, address: Option<IpAddr>) -> Bearer {
+    /// causes a bounded number of look-ups and checks.
+    pub async fn find(
+        &self,
+        headers: &HeaderMap,
+        address: Option<IpAddr>,
+        is_listed: impl Fn(&[u8]) -> bool,
+    ) -> Bearer {
+        let sent = only(headers, &API_KEY).filter(|key| !is_listed(key));
         let key = async {
-            match (&self.keys, only(headers, &API_KEY)) {
-                (Some(source), Some(key)) => source.status(key, source.keys.find(key).await),
+            match (&self.keys, sent) {
+                (Some(source), Some(key)) => {
+                    source.status(key, source.keys.find(key, address).await)
+                }
                 _ => SoughtKey::default(),
             }
         };
@@ -109,11 +143,23 @@ impl Customers {
         key.bearer(token.as_ref())
     }
 
+    /// The bearer of credentials that are neither looked up nor checked: who bears them is not known.
+    pub fn unavailable(&self, headers: &HeaderMap) -> Bearer {
+        let mut bearer = Bearer::new();
+        if self.keys.is_some() && only(headers, &API_KEY).is_some() {
+            bearer = bearer.key(KeyStatus::Unavailable);
+        }
+        if self.tokens.is_some() && token(headers).is_some() {
+            bearer = bearer.token(TokenStatus::Unavailable);
+        }
+        bearer
+    }
+
     /// What is known of the credentials in these headers, a line for each. Neither is repeated.
     pub async fn explain(&self, headers: &HeaderMap) -> Vec<String> {
         let mut lines = Vec::new();
         if let (Some(source), Some(key)) = (&self.keys, only(headers, &API_KEY)) {
-            lines.push(format!("API key: {}", explain_key(source.keys.find(key).await)));
+            lines.push(format!("API key: {}", explain_key(source.keys.find(key, None).await)));
         }
         if let (Some(tokens), Some(token)) = (&self.tokens, token(headers)) {
             lines.push(format!("token: {}", explain_token(tokens.check(token, None).await)));
@@ -148,10 +194,10 @@ impl Keys {
         }
     }
 
-    async fn find(&self, key: &[u8]) -> KeyAnswer {
+    async fn find(&self, key: &[u8], address: Option<IpAddr>) -> KeyAnswer {
         match self {
             Self::Postgres(keys) => keys.find(key),
-            Self::Http(keys) => keys.find(key).await,
+            Self::Http(keys) => keys.find(key, address).await,
         }
     }
 }

@@ -120,7 +120,7 @@ impl HttpSettings {
     /// for costs neither a look-up nor a signature check.
     pub(crate) async fn decide(&self, head: RequestHead<'_>) -> LimiterOutcome {
         let Some(customers) = &self.customers else { return self.limiter.decide(head).await };
-        if let Some(bearer) = customers.find_now(head.headers()) {
+        if let Some(bearer) = customers.find_now(head.headers(), |key| self.lists_key(key)) {
             return self.limiter.decide(head.bearer(&bearer)).await;
         }
         if let Some(refusal) = self.limiter.refuse_early(head) {
@@ -128,21 +128,24 @@ impl HttpSettings {
         }
         let client = head.resolve(&self.limiter.client_address).client;
         // Boxed, so that other requests do not carry its state.
-        let bearer = Box::pin(customers.find(head.headers(), client)).await;
+        let sought = customers.find(head.headers(), client, |key| self.lists_key(key));
+        let bearer = Box::pin(sought).await;
         self.limiter.decide(head.bearer(&bearer)).await
     }
 
     /// Who bears the credentials of a request that is described. If its address is enough to refuse it,
-    /// nothing is looked up: the decision will be that refusal.
+    /// nothing is looked up: the decision will be that refusal, or, if the address has room again by then,
+    /// that the bearer is not known.
     pub(crate) async fn bearer_of(
         &self,
         facts: &Facts<'_>,
         headers: &HeaderMap,
         client: Option<IpAddr>,
     ) -> Option<Bearer> {
-        let is_known = self.customers.as_ref()?.find_now(headers).is_some();
+        let customers = self.customers.as_ref()?;
+        let is_known = customers.find_now(headers, |key| self.lists_key(key)).is_some();
         if !is_known && self.limiter.gate().is_refused_by_address(facts) {
-            return None;
+            return Some(customers.unavailable(headers));
         }
         self.bearer(headers, client).await
     }
@@ -155,10 +158,16 @@ impl HttpSettings {
         address: Option<IpAddr>,
     ) -> Option<Bearer> {
         let customers = self.customers.as_ref()?;
-        match customers.find_now(headers) {
+        let is_listed = |key: &[u8]| self.lists_key(key);
+        match customers.find_now(headers, is_listed) {
             Some(bearer) => Some(bearer),
-            None => Some(Box::pin(customers.find(headers, address)).await),
+            None => Some(Box::pin(customers.find(headers, address, is_listed)).await),
         }
+    }
+
+    /// Whether the configuration itself has an API key, so that no source is asked for it.
+    fn lists_key(&self, key: &[u8]) -> bool {
+        self.limiter.gate().lists_key(key)
     }
 
     /// What is known of the credentials in these headers, a line for each.

@@ -7,15 +7,16 @@ mod health;
 mod template;
 
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::{ACCEPT, AUTHORIZATION};
 use http::{HeaderMap, HeaderValue, StatusCode, Uri};
 use rustls::RootCertStore;
-use slidegate::Clock;
 use slidegate::limit::SystemClock;
-use slidegate::policy::{KeyDigest, KeyHash};
+use slidegate::policy::{KeyDigest, KeyHash, Prefixes};
+use slidegate::{Clock, Identity, Limiter, Quota};
 use tokio::runtime::Handle;
 use tokio::time::{Instant, timeout};
 
@@ -37,6 +38,13 @@ const DECISION_DEADLINE: Duration = Duration::from_millis(200);
 /// How long a look-up may take. Longer than a decision waits, so that a slow service still fills the
 /// cache; short enough that a service that hangs does not hold all places for long.
 const LOOK_UP_DEADLINE: Duration = Duration::from_secs(2);
+
+/// First look-ups that one address can cause in a second: one that invents keys leaves places to others,
+/// and one that many customers share has them all known in seconds.
+const LOOK_UPS_PER_SECOND: u32 = 100;
+
+/// Addresses that are counted; those beyond share one quota.
+const MAX_ADDRESSES: usize = 65_536;
 
 /// A key's JSON has a few hundred bytes.
 const MAX_BODY_BYTES: usize = 64 * 1024;
@@ -120,6 +128,7 @@ struct HttpKeysState {
     fresh: Duration,
     headers: HeaderMap,
     fetcher: Fetcher,
+    by_address: Limiter,
     clock: Box<dyn Clock>,
     cache: KeyCache,
     flights: Flights,
@@ -187,6 +196,8 @@ impl HttpKeys {
             fresh: config.fresh,
             headers,
             fetcher: Fetcher::new(&config.authorities, LOOK_UP_DEADLINE, MAX_BODY_BYTES),
+            by_address: Limiter::new(Quota::per_second(LOOK_UPS_PER_SECOND))
+                .capacity(MAX_ADDRESSES),
             clock: Box::new(clock),
             cache: KeyCache::new(config.stale, config.unknown),
             flights: Flights::default(),
@@ -213,12 +224,15 @@ impl HttpKeys {
     /// What is known of the key, after a look-up if nothing is. [`KeyAnswer::Unavailable`] if that
     /// fails or takes more than 200 ms. Needs a tokio runtime.
     ///
+    /// `address` is the client's address, which can cause 100 look-ups a second; they are not limited
+    /// without one.
+    ///
     /// The look-up runs in its own task; dropping this future does not cancel it.
-    pub async fn find(&self, key: &[u8]) -> KeyAnswer {
+    pub async fn find(&self, key: &[u8], address: Option<IpAddr>) -> KeyAnswer {
         if let Some(answer) = self.find_now(key) {
             return answer;
         }
-        let answer = self.0.look_up(key);
+        let answer = self.0.look_up(key, address);
         timeout(DECISION_DEADLINE, answer).await.unwrap_or(KeyAnswer::Unavailable)
     }
 
@@ -250,7 +264,7 @@ impl HttpKeysState {
     }
 
     /// Waits for the look-up in flight for this key, or for one that it starts.
-    async fn look_up(self: &Arc<Self>, key: &[u8]) -> KeyAnswer {
+    async fn look_up(self: &Arc<Self>, key: &[u8], address: Option<IpAddr>) -> KeyAnswer {
         let digest = self.hash.digest(key);
         let landing = match self.flights.board(digest) {
             Boarding::Joined(landing) => landing,
@@ -259,6 +273,8 @@ impl HttpKeysState {
                 // The one before may have landed since the cache was read.
                 if let Some(cached) = self.cache.get(digest) {
                     flight.land(self.answer(&cached));
+                } else if !self.may_look_up(address) {
+                    flight.land(KeyAnswer::Unavailable);
                 } else {
                     let (shared, url) = (Arc::clone(self), self.url_of(key));
                     tokio::spawn(async move {
@@ -271,6 +287,14 @@ impl HttpKeysState {
             }
         };
         landing.answer().await
+    }
+
+    fn may_look_up(&self, address: Option<IpAddr>) -> bool {
+        let spend = |address| {
+            let address = Identity::ip(address, Prefixes::default());
+            self.by_address.check(address.as_str()).is_ok()
+        };
+        address.is_none_or(spend)
     }
 
     /// Looks the key up in the background, unless this has just been tried, is under way, or all places
@@ -349,7 +373,7 @@ mod tests {
         let keys = HttpKeys::new(config()).unwrap();
         let digest = KeyHash::default().digest(b"k-1");
         keys.0.cache.insert_unknown(digest, Instant::now());
-        assert_eq!(keys.0.look_up(b"k-1").await, KeyAnswer::Unknown);
+        assert_eq!(keys.0.look_up(b"k-1", None).await, KeyAnswer::Unknown);
         assert!(!keys.status().is_degraded());
         assert!(matches!(keys.0.flights.board(digest), Boarding::First(..)));
     }

@@ -47,7 +47,7 @@ fn keys_of(service: &Service) -> HttpKeys {
 
 fn spawn_find(keys: &HttpKeys, key: &str) -> JoinHandle<KeyAnswer> {
     let (keys, key) = (keys.clone(), key.to_owned());
-    tokio::spawn(async move { keys.find(key.as_bytes()).await })
+    tokio::spawn(async move { keys.find(key.as_bytes(), None).await })
 }
 
 /// Waits until look-ups that were started before this have been answered.
@@ -55,7 +55,7 @@ async fn settle(keys: &HttpKeys, service: &Service) -> usize {
     let before = service.received();
     for round in ["settle-1", "settle-2"] {
         let round = format!("{round}-{before}");
-        assert_eq!(keys.find(round.as_bytes()).await, KeyAnswer::Unknown);
+        assert_eq!(keys.find(round.as_bytes(), None).await, KeyAnswer::Unknown);
     }
     service.received() - 2
 }
@@ -77,9 +77,9 @@ async fn a_known_key_is_looked_up_once() {
         expires: Some(Timestamp::from_millis(4_954_435_200_000)),
     });
     assert_eq!(keys.find_now(b"k-1"), None);
-    assert_eq!(keys.find(b"k-1").await, expected);
+    assert_eq!(keys.find(b"k-1", None).await, expected);
     assert_eq!(keys.find_now(b" k-1 "), Some(expected.clone()));
-    assert_eq!(keys.clone().find(b"k-1").await, expected);
+    assert_eq!(keys.clone().find(b"k-1", None).await, expected);
     assert_eq!(service.received(), 1);
     let request = service.last();
     assert_eq!(request.method, "GET");
@@ -99,7 +99,7 @@ async fn the_digest_is_the_tables_and_the_header_is_sent_along() {
         ..service.config()
     })
     .unwrap();
-    assert_eq!(keys.find(b"abc").await, KeyAnswer::Unknown);
+    assert_eq!(keys.find(b"abc", None).await, KeyAnswer::Unknown);
     let digest = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
     assert_eq!(service.last().uri.to_string(), format!("/a?d={digest}&e={digest}"));
     assert_eq!(service.last().headers["authorization"], "Bearer t-1");
@@ -142,7 +142,7 @@ async fn an_answer_is_refreshed_once_it_is_no_longer_fresh() {
     let service = Service::start().await;
     service.reply("k-1", 200, ACME);
     let keys = keys_of(&service);
-    assert_eq!(keys.find(b"k-1").await, known("acme"));
+    assert_eq!(keys.find(b"k-1", None).await, known("acme"));
 
     advance(seconds(10) - Duration::from_millis(1)).await;
     assert_eq!(keys.find_now(b"k-1"), Some(known("acme")));
@@ -153,7 +153,7 @@ async fn an_answer_is_refreshed_once_it_is_no_longer_fresh() {
     service.hold();
     advance(Duration::from_millis(1)).await;
     for _ in 0..100 {
-        assert_eq!(keys.find(b"k-1").await, known("acme"), "it answers at once");
+        assert_eq!(keys.find(b"k-1", None).await, known("acme"), "it answers at once");
     }
     service.until_received(before + 1).await;
     service.release();
@@ -169,12 +169,12 @@ async fn a_revoked_key_in_use_ends_with_its_freshness() {
         let service = Service::start().await;
         service.reply("k-1", 200, ACME);
         let keys = keys_of(&service);
-        assert_eq!(keys.find(b"k-1").await, known("acme"));
+        assert_eq!(keys.find(b"k-1", None).await, known("acme"));
         service.reply("k-1", status, "");
         advance(seconds(10)).await;
         assert_eq!(keys.find_now(b"k-1"), Some(known("acme")));
         until("the refresh", || keys.find_now(b"k-1") == Some(KeyAnswer::Unknown)).await;
-        assert_eq!(keys.find(b"k-1").await, KeyAnswer::Unknown);
+        assert_eq!(keys.find(b"k-1", None).await, KeyAnswer::Unknown);
         assert_eq!(service.received(), 2);
         assert_eq!(keys.status().keys, 0);
     }
@@ -203,15 +203,15 @@ async fn a_key_that_is_created_works_after_the_unknown_time() {
     let _still = StillTime::begin();
     let service = Service::start().await;
     let keys = keys_of(&service);
-    assert_eq!(keys.find(b"k-1").await, KeyAnswer::Unknown);
+    assert_eq!(keys.find(b"k-1", None).await, KeyAnswer::Unknown);
     service.reply("k-1", 200, ACME);
     advance(seconds(5) - Duration::from_millis(1)).await;
     assert_eq!(keys.find_now(b"k-1"), Some(KeyAnswer::Unknown));
-    assert_eq!(keys.find(b"k-1").await, KeyAnswer::Unknown);
+    assert_eq!(keys.find(b"k-1", None).await, KeyAnswer::Unknown);
     assert_eq!(service.received(), 1);
     advance(Duration::from_millis(1)).await;
     assert_eq!(keys.find_now(b"k-1"), None);
-    assert_eq!(keys.find(b"k-1").await, known("acme"));
+    assert_eq!(keys.find(b"k-1", None).await, known("acme"));
     assert_eq!(service.received(), 2);
 }
 
@@ -241,14 +241,14 @@ async fn errors_are_neither_cached_nor_unknown_keys() {
         service.reply("k-1", status, body);
         let keys = keys_of(&service);
         for attempt in 1..=3 {
-            assert_eq!(keys.find(b"k-1").await, KeyAnswer::Unavailable, "{status} {error}");
+            assert_eq!(keys.find(b"k-1", None).await, KeyAnswer::Unavailable, "{status} {error}");
             assert_eq!(keys.find_now(b"k-1"), None);
             assert_eq!(service.received(), attempt, "each is asked for, and no redirect followed");
             let told = keys.status().error.unwrap();
             assert!(told.contains(error), "{told}");
         }
         service.reply("k-1", 200, ACME);
-        assert_eq!(keys.find(b"k-1").await, known("acme"));
+        assert_eq!(keys.find(b"k-1", None).await, known("acme"));
         assert!(!keys.status().is_degraded());
     }
 }
@@ -259,7 +259,7 @@ async fn a_body_of_64_kib_is_read() {
     let service = Service::start().await;
     let padding = " ".repeat(64 * 1024 - ACME.len());
     service.reply("k-1", 200, format!("{ACME}{padding}"));
-    assert_eq!(keys_of(&service).find(b"k-1").await, known("acme"));
+    assert_eq!(keys_of(&service).find(b"k-1", None).await, known("acme"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -283,7 +283,7 @@ async fn responses_that_never_end_are_late() {
 async fn what_is_not_http_is_an_error() {
     let _still = StillTime::begin();
     let keys = HttpKeys::new(sending(b"-ERR unknown command 'GET'\r\n").await).unwrap();
-    assert_eq!(keys.find(b"k-1").await, KeyAnswer::Unavailable);
+    assert_eq!(keys.find(b"k-1", None).await, KeyAnswer::Unavailable);
     assert!(keys.status().is_degraded());
 }
 
@@ -295,7 +295,7 @@ async fn known_keys_go_on_without_the_service() {
     let service = Service::start().await;
     service.reply("k-1", 200, ACME);
     let (keys, address) = (keys_of(&service), service.address());
-    assert_eq!(keys.find(b"k-1").await, known("acme"));
+    assert_eq!(keys.find(b"k-1", None).await, known("acme"));
     let began = Instant::now();
     drop(service);
 
@@ -303,18 +303,18 @@ async fn known_keys_go_on_without_the_service() {
     assert_eq!(keys.find_now(b"k-1"), Some(known("acme")));
     until("a refresh to fail", || keys.status().is_degraded()).await;
     while began.elapsed() < seconds(3_600) {
-        assert_eq!(keys.find(b"k-1").await, known("acme"));
+        assert_eq!(keys.find(b"k-1", None).await, known("acme"));
         advance(seconds(30)).await;
     }
-    assert_eq!(keys.find(b"k-2").await, KeyAnswer::Unavailable, "an error is no unknown key");
+    assert_eq!(keys.find(b"k-2", None).await, KeyAnswer::Unavailable, "an error is no unknown key");
     assert_eq!(keys.find_now(b"k-1"), None, "it is too old to count");
-    assert_eq!(keys.find(b"k-1").await, KeyAnswer::Unavailable);
+    assert_eq!(keys.find(b"k-1", None).await, KeyAnswer::Unavailable);
     assert_eq!(keys.status().answered_ago, Some(began.elapsed()));
 
     let service = Service::start_at(address).await;
     service.reply("k-1", 200, ACME);
-    assert_eq!(keys.find(b"k-1").await, known("acme"));
-    assert_eq!(keys.find(b"k-2").await, KeyAnswer::Unknown);
+    assert_eq!(keys.find(b"k-1", None).await, known("acme"));
+    assert_eq!(keys.find(b"k-2", None).await, KeyAnswer::Unknown);
     assert!(!keys.status().is_degraded());
 }
 
@@ -327,14 +327,14 @@ async fn it_starts_without_the_service() {
     assert_eq!(keys.status(), Default::default());
     drop(service);
     until("the port to be closed", || std::net::TcpStream::connect(address).is_err()).await;
-    assert_eq!(keys.find(b"k-1").await, KeyAnswer::Unavailable);
+    assert_eq!(keys.find(b"k-1", None).await, KeyAnswer::Unavailable);
     let status = keys.status();
     assert_eq!((status.answered_ago, status.keys), (None, 0));
     assert!(status.error.unwrap().contains("Connection refused"));
 
     let service = Service::start_at(address).await;
     service.reply("k-1", 200, ACME);
-    assert_eq!(keys.find(b"k-1").await, known("acme"));
+    assert_eq!(keys.find(b"k-1", None).await, known("acme"));
     let status = keys.status();
     assert_eq!((status.error, status.keys), (None, 1));
     advance(seconds(3)).await;
@@ -348,12 +348,12 @@ async fn a_failing_service_is_asked_for_a_known_key_once_a_second() {
     let service = Service::start().await;
     service.reply("k-1", 200, ACME);
     let keys = keys_of(&service);
-    assert_eq!(keys.find(b"k-1").await, known("acme"));
+    assert_eq!(keys.find(b"k-1", None).await, known("acme"));
     service.reply("k-1", 500, "");
     advance(seconds(10)).await;
     for second in 1..=5 {
         for _ in 0..10 {
-            assert_eq!(keys.find(b"k-1").await, known("acme"));
+            assert_eq!(keys.find(b"k-1", None).await, known("acme"));
             service.until_received(1 + second).await;
             until("the refresh to fail", || keys.status().is_degraded()).await;
             assert_eq!(service.received(), 1 + second);
@@ -361,7 +361,7 @@ async fn a_failing_service_is_asked_for_a_known_key_once_a_second() {
         }
     }
     service.reply("k-1", 404, "");
-    assert_eq!(keys.find(b"k-1").await, known("acme"));
+    assert_eq!(keys.find(b"k-1", None).await, known("acme"));
     until("the refresh", || keys.find_now(b"k-1") == Some(KeyAnswer::Unknown)).await;
 }
 
@@ -422,14 +422,14 @@ async fn a_flood_of_invented_keys_is_bounded_and_leaves_known_keys_alone() {
     let keys = keys_of(&service);
     for key in &customers {
         service.reply(key, 200, ACME);
-        assert_eq!(keys.find(key.as_bytes()).await, known("acme"));
+        assert_eq!(keys.find(key.as_bytes(), None).await, known("acme"));
     }
     advance(seconds(10)).await;
     service.hold();
     let flood: Vec<_> = (0..1_000).map(|n| spawn_find(&keys, &format!("invented-{n}"))).collect();
     service.until_received(40 + 24).await;
     for key in &customers {
-        assert_eq!(keys.find(key.as_bytes()).await, known("acme"), "at once");
+        assert_eq!(keys.find(key.as_bytes(), None).await, known("acme"), "at once");
     }
     service.until_received(40 + 32).await;
     advance(DEADLINE).await;
@@ -454,10 +454,10 @@ async fn invented_keys_push_out_no_known_key() {
     let service = Service::start().await;
     service.reply("k-1", 200, ACME);
     let keys = keys_of(&service);
-    assert_eq!(keys.find(b"k-1").await, known("acme"));
+    assert_eq!(keys.find(b"k-1", None).await, known("acme"));
     for number in 0..2_000 {
         let invented = format!("invented-{number}");
-        assert_eq!(keys.find(invented.as_bytes()).await, KeyAnswer::Unknown);
+        assert_eq!(keys.find(invented.as_bytes(), None).await, KeyAnswer::Unknown);
     }
     assert_eq!(keys.find_now(b"k-1"), Some(known("acme")));
     assert_eq!((keys.status().keys, service.received()), (1, 2_001));
@@ -471,14 +471,14 @@ async fn a_key_ends_when_it_expires() {
     service.reply("k-2", 200, r#"{"customer": "acme", "expires": "2026-01-01T00:00:00Z"}"#);
     let clock = ManualClock::default();
     let keys = HttpKeys::with_clock(service.config(), clock.clone()).unwrap();
-    assert_eq!(keys.find(b"k-2").await, KeyAnswer::Unknown, "it has expired at this instant");
-    assert!(matches!(keys.find(b"k-1").await, KeyAnswer::Known(_)));
+    assert_eq!(keys.find(b"k-2", None).await, KeyAnswer::Unknown, "it has expired at this instant");
+    assert!(matches!(keys.find(b"k-1", None).await, KeyAnswer::Known(_)));
     let expires = clock.now() + seconds(60);
     clock.set(expires - Duration::from_millis(1));
     assert!(matches!(keys.find_now(b"k-1"), Some(KeyAnswer::Known(_))));
     clock.set(expires);
     assert_eq!(keys.find_now(b"k-1"), Some(KeyAnswer::Unknown));
-    assert_eq!(keys.find(b"k-1").await, KeyAnswer::Unknown);
+    assert_eq!(keys.find(b"k-1", None).await, KeyAnswer::Unknown);
 
     service.reply("k-1", 200, ACME);
     advance(seconds(10)).await;
@@ -505,13 +505,13 @@ async fn https_trusts_the_authorities_it_is_given() {
     let url = format!("https://{}/keys/{{digest}}", service.address());
 
     let stranger = HttpKeys::new(HttpKeysConfig::new(&url)).unwrap();
-    assert_eq!(stranger.find(b"k-1").await, KeyAnswer::Unavailable);
+    assert_eq!(stranger.find(b"k-1", None).await, KeyAnswer::Unavailable);
     let error = stranger.status().error.unwrap();
     assert!(error.contains("UnknownIssuer"), "{error}");
     assert_eq!(service.received(), 0);
 
     let keys = HttpKeys::new(HttpKeysConfig { authorities, ..HttpKeysConfig::new(url) }).unwrap();
-    assert_eq!(keys.find(b"k-1").await, known("acme"));
+    assert_eq!(keys.find(b"k-1", None).await, known("acme"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -528,12 +528,12 @@ async fn an_outage_is_two_log_lines_without_secrets() {
     for status in [500, 503] {
         service.reply("k-secret", status, "");
         for _ in 0..10 {
-            assert_eq!(keys.find(b"k-secret").await, KeyAnswer::Unavailable);
+            assert_eq!(keys.find(b"k-secret", None).await, KeyAnswer::Unavailable);
         }
     }
     service.reply("k-secret", 200, ACME);
-    assert_eq!(keys.find(b"k-secret").await, known("acme"));
-    assert_eq!(keys.find(b"invented").await, KeyAnswer::Unknown);
+    assert_eq!(keys.find(b"k-secret", None).await, known("acme"));
+    assert_eq!(keys.find(b"invented", None).await, KeyAnswer::Unknown);
     let lines = log.lines_of("slidegate_customers");
     let [warning, recovery] = lines.as_slice() else { panic!("{lines:#?}") };
     assert!(warning.contains("WARN") && warning.contains("500 Internal"), "{warning}");
@@ -543,7 +543,7 @@ async fn an_outage_is_two_log_lines_without_secrets() {
     // At most one warning a minute; an outage that lasts longer gets another.
     service.reply("k-other", 500, "");
     for lines in [2, 3, 3] {
-        assert_eq!(keys.find(b"k-other").await, KeyAnswer::Unavailable);
+        assert_eq!(keys.find(b"k-other", None).await, KeyAnswer::Unavailable);
         assert_eq!(log.lines_of("slidegate_customers").len(), lines);
         advance(seconds(60)).await;
     }
@@ -567,7 +567,7 @@ fn what_is_known_is_found_outside_of_a_runtime() {
         service.reply("k-1", 200, ACME);
         let config = HttpKeysConfig { fresh: Duration::ZERO, ..service.config() };
         let keys = HttpKeys::new(config).unwrap();
-        assert_eq!(keys.find(b"k-1").await, known("acme"));
+        assert_eq!(keys.find(b"k-1", None).await, known("acme"));
         keys
     });
     assert_eq!(keys.find_now(b"k-1"), Some(known("acme")));

@@ -287,6 +287,12 @@ impl<S: Store> Gate<S> {
         Arc::clone(&self.active.load().policies)
     }
 
+    /// Whether the policies' own list has this API key, so that it need not be looked up elsewhere.
+    pub fn lists_key(&self, key: &[u8]) -> bool {
+        let active = self.active.load();
+        active.policies.lists_key(key, self.local.clock.wall())
+    }
+
     /// What an operator can do to accounts, bans and overrides.
     pub fn admin(&self) -> Admin<'_, S> {
         Admin { gate: self }
