@@ -22,7 +22,7 @@ pub(crate) const GO: &str = "as root: apt-get install --yes --no-install-recomme
 const TIMEOUT: Duration = Duration::from_secs(2);
 
 fn example(path: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/clients").join(path)
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../clients").join(path)
 }
 
 /// What `scripts/tools` has put into the target directory, which this test is somewhere below.
