@@ -1,0 +1,1 @@
+export { Client, Decision, SettleError } from "./client.js";
