@@ -1,3 +1,3 @@
-module example.com/slidegate
+module github.com/slidegate/slidegate/clients/go
 
 go 1.19

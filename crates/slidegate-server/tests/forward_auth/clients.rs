@@ -1,36 +1,23 @@
-//! The clients for Node, Python and Go, in real applications of every framework that they are for.
+//! The packages for Node, Python and Go, in real applications of every framework that they support.
 
 use std::fs::File;
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
-use std::{env, fs, thread};
+use std::{fs, thread};
 
 use reqwest::blocking::{Client, Response};
-use slidegate_testbed::program::{free_address, run, send_raw};
-use slidegate_testbed::{Directory, Program, wait_until};
+use slidegate_testbed::program::{free_address, send_raw};
+use slidegate_testbed::{Program, wait_until};
 
 use crate::application::Application;
+use crate::packages::{
+    GO, NODE, NodePackage, PYTHON, PythonPackage, build_go, client, go, succeed,
+};
 use crate::site::{Site, TOKEN, header};
-
-pub(crate) const NODE: &str = "as root: apt-get install --yes --no-install-recommends nodejs";
-pub(crate) const PYTHON: &str = "as root: apt-get install --yes --no-install-recommends python3";
-pub(crate) const GO: &str = "as root: apt-get install --yes --no-install-recommends golang-go";
 
 /// Far more than an answer takes on a busy machine.
 const TIMEOUT: Duration = Duration::from_secs(2);
-
-fn example(path: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../clients").join(path)
-}
-
-/// What `scripts/tools` has put into the target directory, which this test is somewhere below.
-pub(crate) fn installed(path: &str) -> PathBuf {
-    let test = env::current_exe().unwrap();
-    let found = test.ancestors().map(|above| above.join(path)).find(|file| file.exists());
-    found.unwrap_or_else(|| panic!("{path} is missing; install it: scripts/tools"))
-}
 
 fn get(address: SocketAddr, path: &str, user: &str) -> Response {
     Client::new().get(format!("http://{address}{path}")).header("x-user", user).send().unwrap()
@@ -126,46 +113,41 @@ fn check_failing(addresses: &[SocketAddr], at_least: Duration) {
 }
 
 #[test]
-fn a_node_client_limits_express_fastify_and_hono() {
-    let directory = Directory::new();
-    // Packages are found beside the program only.
-    std::os::unix::fs::symlink(
-        installed("node/node_modules"),
-        directory.path().join("node_modules"),
-    )
-    .unwrap();
-    for file in ["slidegate.mjs", "app.mjs"] {
-        directory.write(file, &fs::read_to_string(example("node").join(file)).unwrap());
-    }
-    let mut command = Command::new("node");
-    command.arg(directory.path().join("app.mjs"));
-    check(&["express", "fastify", "hono"], &mut command, NODE);
+fn the_node_package_limits_express_fastify_and_hono() {
+    let package = NodePackage::install();
+    check(&["express", "fastify", "hono"], &mut package.application("app.mjs"), NODE);
 }
 
 #[test]
-fn a_python_client_limits_fastapi_and_flask() {
-    let packages = installed("tools/fastapi");
-    let mut command = Command::new("python3");
-    command.arg("-B").arg(example("python/app.py"));
-    command.env("PYTHONPATH", packages.parent().unwrap());
-    check(&["fastapi", "flask"], &mut command, PYTHON);
+fn the_node_package_passes_its_tests() {
+    succeed(&mut NodePackage::install().tests(), NODE);
 }
 
 #[test]
-fn a_go_client_limits_net_http() {
-    let directory = Directory::new();
-    let program = directory.path().join("app");
-    let mut build = Command::new("go");
-    build.args(["build", "-o"]).arg(&program).arg("./app").current_dir(example("go"));
-    let built = run(build.env("GOFLAGS", "-mod=mod").env("GOTOOLCHAIN", "local"), GO);
-    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+fn the_types_of_the_node_package_fit_the_frameworks() {
+    succeed(&mut NodePackage::install().types("types.ts"), NODE);
+}
+
+#[test]
+fn the_python_package_limits_fastapi_flask_and_django() {
+    let package = PythonPackage::install();
+    check(&["fastapi", "flask", "django"], &mut package.application("app.py"), PYTHON);
+}
+
+#[test]
+fn the_python_package_passes_its_tests() {
+    succeed(&mut PythonPackage::install().tests(), PYTHON);
+}
+
+#[test]
+fn the_go_module_limits_net_http() {
+    let (_directory, program) = build_go("app.go");
     check(&["net/http"], &mut Command::new(program), GO);
 }
 
 #[test]
-fn every_client_has_fewer_than_seventy_lines() {
-    for client in ["node/slidegate.mjs", "python/slidegate.py", "go/slidegate.go"] {
-        let lines = fs::read_to_string(example(client)).unwrap().lines().count();
-        assert!(lines < 70, "{client}: {lines}");
+fn the_go_module_passes_its_tests() {
+    for arguments in [&["vet", "./..."], &["test", "./..."]] {
+        succeed(&mut go(&client("go"), arguments), GO);
     }
 }

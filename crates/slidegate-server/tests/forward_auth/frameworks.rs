@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use slidegate_testbed::program::{free_address, run, send_raw};
 use slidegate_testbed::{Directory, Program};
 
-use crate::clients::{GO, NODE, PYTHON, installed};
+use crate::packages::{GO, NODE, PYTHON, installed};
 
 const LOGIN: &str = "/api/v1/auth/login";
 

@@ -13,6 +13,7 @@ mod envoy_grpc;
 mod frameworks;
 mod haproxy;
 mod nginx;
+mod packages;
 mod proxy;
 mod redis_clients;
 mod site;

@@ -1,11 +1,12 @@
-// The same application with each framework, failing open and failing closed, on the ports given: how
-// slidegate.mjs is used, and what its tests run.
+// The same application with each framework, failing open and failing closed, on the ports given.
 import { serve } from "@hono/node-server";
 import { getConnInfo } from "@hono/node-server/conninfo";
 import newExpress from "express";
 import newFastify from "fastify";
 import { Hono } from "hono";
-import { express, fastify, hono } from "./slidegate.mjs";
+import { slidegate as express } from "slidegate/express";
+import { slidegate as fastify } from "slidegate/fastify";
+import { slidegate as hono } from "slidegate/hono";
 
 const { SLIDEGATE_URL: url, SLIDEGATE_TOKEN: token, SLIDEGATE_TIMEOUT_MS: timeout } = process.env;
 const options = { url, token, timeoutMs: Number(timeout) };
@@ -27,9 +28,10 @@ function startExpress(port, fail) {
   app.listen(port, "127.0.0.1");
 }
 
-function startFastify(port, fail) {
+async function startFastify(port, fail) {
   const app = newFastify();
-  app.addHook("onRequest", fastify({ ...options, fail, describe: (req) => known(req.headers["x-user"], req.url) }));
+  const describe = async (request) => known(request.headers["x-user"], request.url);
+  await app.register(fastify, { ...options, fail, describe });
   app.get("/reports", async () => "hello");
   app.get("/metered", async (request) => {
     await request.slidegate.settle(1);
@@ -39,7 +41,7 @@ function startFastify(port, fail) {
     await request.slidegate.refund();
     return reply.code(500).send();
   });
-  app.listen({ port, host: "127.0.0.1" });
+  await app.listen({ port, host: "127.0.0.1" });
 }
 
 function startHono(port, fail) {
@@ -60,5 +62,5 @@ function startHono(port, fail) {
 
 const ports = process.argv.slice(2).map(Number);
 for (const start of [startExpress, startFastify, startHono]) {
-  for (const fail of ["open", "closed"]) start(ports.shift(), fail);
+  for (const fail of ["open", "closed"]) await start(ports.shift(), fail);
 }

@@ -1,16 +1,14 @@
-// The same application failing open and failing closed, on the ports given: how package slidegate is used, and what
-// its tests run.
+// The same application failing open and failing closed, on the ports given.
 package main
 
 import (
 	"io"
 	"log"
-	"net"
 	"net/http"
 	"os"
 	"time"
 
-	"example.com/slidegate"
+	slidegate "github.com/slidegate/slidegate/clients/go"
 )
 
 func main() {
@@ -18,41 +16,43 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	transport := http.DefaultTransport.(*http.Transport).Clone()
-	transport.MaxIdleConnsPerHost = 100
-	slidegate.Client = http.Client{Timeout: timeout, Transport: transport}
 	for i, port := range os.Args[1:] {
-		limiter := &slidegate.Limiter{
+		limiter, err := slidegate.New(slidegate.Options{
 			URL:      os.Getenv("SLIDEGATE_URL"),
 			Token:    os.Getenv("SLIDEGATE_TOKEN"),
-			Closed:   i == 1,
+			Timeout:  timeout,
+			Fail:     []slidegate.Fail{slidegate.FailOpen, slidegate.FailClosed}[i],
 			Describe: describe,
+		})
+		if err != nil {
+			log.Fatal(err)
 		}
 		mux := http.NewServeMux()
 		mux.HandleFunc("/reports", func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "hello") })
 		mux.HandleFunc("/metered", func(w http.ResponseWriter, r *http.Request) {
-			if err := limiter.Settle(r, 1); err != nil {
+			if err := slidegate.FromContext(r.Context()).Settle(1); err != nil {
 				log.Print(err)
 			}
 			io.WriteString(w, "hello")
 		})
 		mux.HandleFunc("/broken", func(w http.ResponseWriter, r *http.Request) {
-			limiter.Settle(r, 0)
+			if err := slidegate.FromContext(r.Context()).Refund(); err != nil {
+				log.Print(err)
+			}
 			w.WriteHeader(http.StatusInternalServerError)
 		})
-		go func(port string) { log.Fatal(http.ListenAndServe("127.0.0.1:"+port, limiter.Limit(mux))) }(port)
+		go func(port string) { log.Fatal(http.ListenAndServe("127.0.0.1:"+port, limiter.Middleware(mux))) }(port)
 	}
 	select {}
 }
 
 // describe stands for an application that knows its users.
-func describe(r *http.Request, question map[string]any) {
-	question["client"], _, _ = net.SplitHostPort(r.RemoteAddr)
-	question["user"] = r.Header.Get("X-User")
-	question["plan"] = "pro"
+func describe(r *http.Request, question *slidegate.Question) {
+	question.User = r.Header.Get("X-User")
+	question.Plan = "pro"
 	if r.URL.Path == "/metered" {
-		question["hold"] = 2
+		question.Hold = 2
 	} else {
-		question["refundable"] = true
+		question.Refundable = true
 	}
 }
