@@ -185,7 +185,7 @@ impl SourceText {
             }
             DeValue::Boolean(value) => Content::Boolean(*value),
             DeValue::Float(number) => Content::Other(number.to_string()),
-            DeValue::Datetime(_) => Content::Other("(a date)".to_owned()),
+            DeValue::Datetime(date) => Content::Other(date.to_string()),
             DeValue::Table(table) => return self.table(table, location),
             DeValue::Array(values) => {
                 let element = |(i, value): (usize, &Spanned<DeValue<'_>>)| {

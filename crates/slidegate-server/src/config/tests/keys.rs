@@ -44,6 +44,16 @@ impl Drop for Keys {
 }
 
 #[test]
+fn an_instant_is_a_string_or_a_date_of_toml() {
+    let key = "[[api_key]]\nkey = 'one'\nplan = 'free'\nexpires";
+    let load = |expires: &str| file(&format!("{PLANS}{key} = {expires}\n")).map(drop);
+    assert_eq!(load("'2027-01-01T00:00:00Z'"), Ok(()));
+    assert_eq!(load("2027-01-01T00:00:00Z"), Ok(()));
+    let problem = load("2027-01-01").unwrap_err();
+    assert!(problem.contains("expires = 2027-01-01: expected an instant such as"), "{problem}");
+}
+
+#[test]
 fn keys_and_digests_are_read_in_any_order_of_columns() {
     let digest = Identity::api_key(b"two").value().to_owned();
     let upper = digest.to_ascii_uppercase();
