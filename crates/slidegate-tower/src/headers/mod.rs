@@ -138,7 +138,9 @@ impl Default for Headers {
 
 impl fmt::Debug for Headers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let fields = self.groups.iter().map(|group| group.field().as_str());
-        f.debug_list().entries(fields).finish()
+        let fields: Vec<&str> = self.groups.iter().map(|group| group.field().as_str()).collect();
+        let mut shown = f.debug_struct("Headers");
+        shown.field("fields", &fields).field("on_redirects", &self.on_redirects);
+        shown.finish_non_exhaustive()
     }
 }
