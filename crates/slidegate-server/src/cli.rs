@@ -7,7 +7,7 @@ use clap_complete::Shell;
 
 use crate::check::{self, CheckArguments};
 use crate::client::RemoteCommand;
-use crate::config::{Flags, Sources};
+use crate::config::{self, Flags, Sources};
 use crate::demo::{self, DemoArguments};
 use crate::digest::{self, DigestArguments};
 use crate::explain::{self, ExplainArguments};
@@ -116,6 +116,10 @@ Examples:
     #[command(after_help = digest::AFTER_HELP)]
     Digest(DigestArguments),
 
+    /// Print the JSON Schema of the configuration file, with which editors complete and check its keys
+    #[command(after_help = config::SCHEMA_HELP)]
+    Schema,
+
     /// Print a script that completes commands and flags in your shell
     ///
     /// For instance: slidegate completions bash > ~/.local/share/bash-completion/completions/slidegate
@@ -154,6 +158,7 @@ impl Cli {
             Command::Remote(command) => command.run(),
             Command::Demo(arguments) => demo::run(&arguments),
             Command::Digest(arguments) => digest::run(&arguments),
+            Command::Schema => terminal::show(config::SCHEMA),
             Command::Completions { shell } => completions(shell),
         }
     }

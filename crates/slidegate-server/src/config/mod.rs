@@ -4,7 +4,8 @@
 //! file is parsed into a `tree`, in which `overlay` sets what flags and variables say, and to which
 //! the tables of the keys file are added. Each section is a struct that a `reader` builds from its
 //! table, with its keys and defaults in one place. All errors are collected and reported at once,
-//! each with its line. A reload calls [`load`] again with the same [`Sources`].
+//! each with its line. A reload calls [`load`] again with the same [`Sources`]. `schema.json` says the
+//! same of a file to editors.
 
 mod api_keys;
 mod customers;
@@ -19,6 +20,7 @@ mod overlay;
 mod policy;
 mod preflight;
 mod reader;
+mod schema;
 mod sources;
 mod standing;
 mod store;
@@ -42,6 +44,7 @@ pub(crate) use self::logs::{AuditConfig, LogConfig, LogFormat};
 pub(crate) use self::preflight::{Preflight, PreflightCheck};
 pub(crate) use self::reader::DataFile;
 pub(crate) use self::reader::Value;
+pub(crate) use self::schema::{SCHEMA, SCHEMA_HELP, SCHEMA_LINE};
 pub(crate) use self::sources::{File, MAX_BYTES, Sources, read_named};
 pub(crate) use self::standing::StandingConfig;
 pub(crate) use self::store::{RedisConfig, SnapshotConfig, StoreConfig};

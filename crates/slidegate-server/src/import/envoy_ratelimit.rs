@@ -17,6 +17,8 @@ use slidegate::Quota;
 use slidegate::limit::Name;
 use toml::Value;
 
+use crate::config::SCHEMA_LINE;
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Domain {
@@ -320,7 +322,7 @@ impl Import {
 
 [rls]
 ";
-        format!("{head}{}", self.policies.concat())
+        format!("{SCHEMA_LINE}\n{head}{}", self.policies.concat())
     }
 }
 

@@ -11,7 +11,8 @@ fn help_names_every_command_and_gives_examples() {
     let text = String::from_utf8(output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(0));
     assert!(text.contains("exact sliding-window rate limiter"), "{text}");
-    for command in ["serve", "check", "explain", "test", "import", "demo", "digest", "completions"]
+    for command in
+        ["serve", "check", "explain", "test", "import", "demo", "digest", "schema", "completions"]
     {
         assert!(text.contains(&format!("  {command} ")), "{command}: {text}");
     }
@@ -27,6 +28,8 @@ fn every_commands_help_has_an_example() {
         ("check", "1  the file is wrong"),
         ("explain", "slidegate explain --config slidegate.toml"),
         ("test", "slidegate test slidegate.toml"),
+        ("schema", "slidegate schema > slidegate.schema.json"),
+        ("schema", "\n  #:schema https://raw.githubusercontent.com/"),
         ("completions", "slidegate completions bash"),
     ] {
         let output = slidegate(&[command, "--help"]).output().unwrap();
@@ -54,6 +57,14 @@ fn help_of_serve_lists_the_defaults() {
     ] {
         assert!(text.contains(default), "{default}: {text}");
     }
+}
+
+#[test]
+fn the_schema_is_printed_as_it_is_published() {
+    let output = slidegate(&["schema"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    let published = include_str!("../../../../docs/slidegate.schema.json");
+    assert!(output.stdout == published.as_bytes());
 }
 
 #[test]

@@ -7,6 +7,7 @@ mod lints;
 mod networks;
 mod page;
 mod precedence;
+mod schema;
 
 use slidegate::Policies;
 use slidegate_tower::{ClientAddress, Responder};
@@ -23,7 +24,15 @@ fn with(text: &str, flags: Flags, variables: &[(&str, &str)]) -> Result<Loaded, 
     let file = File::Text { name: "test.toml".to_owned(), text: text.to_owned() };
     let environment = Environment::of(variables.iter().copied());
     let sources = Sources { file: Some(file), flags, environment, skip_files: false };
-    load(&sources).map_err(|problems| problems.to_string())
+    let loaded = load(&sources).map_err(|problems| problems.to_string());
+    if loaded.is_ok() {
+        assert_eq!(
+            schema::problems(text),
+            [""; 0],
+            "good for the reader, but not for the schema: {text}"
+        );
+    }
+    loaded
 }
 
 impl LimiterConfig {
