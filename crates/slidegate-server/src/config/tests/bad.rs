@@ -6,10 +6,12 @@ use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 
 use super::file;
+use super::schema::problems;
 use crate::config::sources::text;
 
-/// A section or key to begin with, the bad line, and the whole error.
-const BAD: &[(&str, &str)] = &[
+/// Values and keys of a bad form, which the schema refuses too: a section or key to begin with, the bad
+/// line, and the error.
+const BAD_FORM: &[(&str, &str)] = &[
     (
         "profile = 'loud'",
         "test.toml:1: profile = \"loud\": expected development, staging, production or strict",
@@ -33,22 +35,6 @@ const BAD: &[(&str, &str)] = &[
     (
         "[resp]\nport = 8083",
         "test.toml:2: resp.port: unknown key: expected listen, on_store_error,",
-    ),
-    (
-        "[resp]\nlisten = '0.0.0.0:8083'",
-        "test.toml:2: resp.listen = \"0.0.0.0:8083\": reachable from other hosts, but no token is set: set SLIDEGATE_RESP_TOKEN or resp.token_file",
-    ),
-    (
-        "[resp]\nlisten = '127.0.0.1:8081'\n[decisions]",
-        "test.toml:2: resp.listen = \"127.0.0.1:8081\": address already used by test.toml:3: decisions.listen",
-    ),
-    (
-        "[resp]\n[[policy]]\nname = 'throttle'\nquotas = '1/s'",
-        "test.toml:3: policy[0].name = \"throttle\": [resp] has a policy of this name",
-    ),
-    (
-        "[standing]",
-        "test.toml:1: standing = (a table): there is no gateway that could answer: expected gateway.upstream",
     ),
     (
         "[gateway]\nupstream = 'http://a'\n[standing]\npaht = '/x'",
@@ -103,10 +89,6 @@ const BAD: &[(&str, &str)] = &[
         "test.toml:3: key_source.query: only for PostgreSQL",
     ),
     (
-        "[key_source]\nurl = 'https://a/{digest}'\nfresh = '1h'\nstale = '1s'",
-        "test.toml:4: key_source.stale = \"1s\": expected at least as long as fresh",
-    ),
-    (
         "[key_source]\nurl = 'https://a/{digest}'\nhash = 'md5'",
         "test.toml:3: key_source.hash = \"md5\": \"md5\" is not how keys are digested: expected slidegate",
     ),
@@ -142,7 +124,6 @@ const BAD: &[(&str, &str)] = &[
         "[[api_key]]\ncustomer = 'acme'\nkey = 'k'\nexpires = 'soon'",
         "test.toml:4: api_key[0].expires = \"soon\": expected an instant such as 2027-01-01T00:00:00Z",
     ),
-    ("[gateway]", "test.toml:1: gateway.upstream: missing: expected where allowed requests go"),
     (
         "[gateway]\nupstream = []",
         "test.toml:2: gateway.upstream = (a list): expected http or https",
@@ -170,14 +151,6 @@ const BAD: &[(&str, &str)] = &[
     (
         "[gateway]\nupstream = 'http://a'\nlisten = []",
         "test.toml:3: gateway.listen = (a list): expected at least one address",
-    ),
-    (
-        "[gateway]\nlisten = '127.0.0.1:1'\nignore_case = true",
-        "test.toml:1: gateway.upstream: missing",
-    ),
-    (
-        "[gateway]\nupstream = 'http://a'\ntrusted_proxies = '10.0.0.1/8'",
-        "test.toml:3: gateway.trusted_proxies = \"10.0.0.1/8\": \"10.0.0.1/8\" is not a network: bits after the prefix are set; did you mean 10.0.0.0/8?",
     ),
     (
         "[gateway]\nupstream = 'http://a'\nclient_address = 'x-forwarded'",
@@ -232,20 +205,8 @@ const BAD: &[(&str, &str)] = &[
         "test.toml:4: gateway.bounds.head_bytes = 10: expected a whole number from 8192 to 16777216",
     ),
     (
-        "[gateway]\nupstream = 'http://a'\n[gateway.bounds]\nconnections = 5\nconnections_per_address = 6",
-        "test.toml:5: gateway.bounds.connections_per_address = 6: expected at most connections, which is 5",
-    ),
-    (
-        "[gateway]\nupstream = 'http://a'\n[gateway.bounds]\nin_flight_per_address = 10001",
-        "test.toml:4: gateway.bounds.in_flight_per_address = 10001: expected at most in_flight, which is 10000",
-    ),
-    (
         "[gateway]\nupstream = 'http://a'\n[gateway.bounds]\nbody_rate = -1",
         "test.toml:4: gateway.bounds.body_rate = -1: expected a whole number from 0 to 4294967295",
-    ),
-    (
-        "[gateway]\nupstream = 'http://a'\n[[gateway.route]]\nprefix = '/'\nupstream = 'http://b'",
-        "test.toml:4: gateway.route[0].prefix = \"/\": another route has this prefix",
     ),
     (
         "[[gateway.route]]\nprefix = 'api'\nupstream = 'http://b'",
@@ -255,15 +216,7 @@ const BAD: &[(&str, &str)] = &[
         "[[gateway.route]]\nprefix = '/api'",
         "test.toml:1: gateway.route[0].upstream: missing: expected a URL",
     ),
-    (
-        "[admin]\nlisten = '127.0.0.1:8081'",
-        "test.toml:2: admin.listen = \"127.0.0.1:8081\": address already used by default: decisions.listen",
-    ),
     ("[admin]\ntoken = ''", "test.toml:2: admin.token = (hidden): expected at least one character"),
-    (
-        "[admin]\nlisten = '0.0.0.0:9090'\ntoken = 'fifteen letters'",
-        "test.toml:3: admin.token = (hidden): reachable from other hosts, which can try to guess it: expected a token of at least 16 characters",
-    ),
     (
         "[decisions]\nlisten = '127.0.0.1:8081'\ntoken = '  '",
         "test.toml:3: decisions.token = (hidden): expected a token that is not white space",
@@ -276,30 +229,6 @@ const BAD: &[(&str, &str)] = &[
     ("identities_per_address = 0", "test.toml:1: identities_per_address = 0: expected"),
     ("[admin]\ntoken = ['hunter2']", "test.toml:2: admin.token = (hidden): expected a string"),
     (
-        "[admin]\ntoken = 'hunter2'\ntoken_file = 'x'",
-        "test.toml:3: admin.token_file = \"x\": a token is given already",
-    ),
-    (
-        "[admin]\ntoken_file = '/does/not/exist'",
-        "test.toml:2: admin.token_file = \"/does/not/exist\": the file cannot be read: No such file",
-    ),
-    (
-        "[admin]\nlisten = ['127.0.0.1:9090', '0.0.0.0:9091']",
-        "test.toml:2: admin.listen[1] = \"0.0.0.0:9091\": reachable from other hosts, but no token is set: set SLIDEGATE_ADMIN_TOKEN or admin.token_file, or listen on 127.0.0.1",
-    ),
-    (
-        "[decisions]\nlisten = '[::]:8081'",
-        "test.toml:2: decisions.listen = \"[::]:8081\": reachable from other hosts, but no token is set: set SLIDEGATE_DECISIONS_TOKEN or decisions.token_file, or listen on 127.0.0.1",
-    ),
-    (
-        "[decisions]\ntoken = 'hunter2'\ntoken_file = 'x'",
-        "test.toml:3: decisions.token_file = \"x\": a token is given already",
-    ),
-    (
-        "[rls]\nlisten = '0.0.0.0:8082'",
-        "test.toml:2: rls.listen = \"0.0.0.0:8082\": reachable from other hosts, but no token is set: set SLIDEGATE_RLS_TOKEN or rls.token_file, or listen on 127.0.0.1",
-    ),
-    (
         "[rls]\ntls = { certificate = 'a' }",
         "test.toml:2: rls.tls.key: missing: expected the path of a PEM file",
     ),
@@ -311,25 +240,7 @@ const BAD: &[(&str, &str)] = &[
         "[[policy]]\nname = 'a'\nquotas = '1/s'\nmatch = { domain = 'edge', descriptors = { a = 1 } }",
         "test.toml:4: policy[0].match.descriptors.a = 1: expected a string",
     ),
-    (
-        "[[policy]]\nname = 'a'\nquotas = '1/s'\nmatch = { domain = 'edge', descriptors = { a = '*' }, path = '/' }",
-        "test.toml:4: policy[0].match.domain = \"edge\": descriptors have no method, path",
-    ),
-    (
-        "[[policy]]\nname = 'a'\nquotas = '1/s'\nidentity = ['descriptor:b']\nmatch = { domain = 'edge', descriptors = { a = '*' } }",
-        "test.toml:4: policy[0].identity[0] = \"descriptor:b\": descriptors have only a: expected descriptor:KEY",
-    ),
-    (
-        "[[policy]]\nname = 'a'\nquotas = '1/s'\nidentity = 'descriptor:a'",
-        "test.toml:4: policy[0].identity = \"descriptor:a\": requests have no descriptors",
-    ),
     ("[store]\nkind = 'disk'", "test.toml:2: store.kind = \"disk\": expected memory or redis"),
-    ("[store]\nkind = 'redis'", "test.toml:2: store.url: missing: expected where Redis is"),
-    (
-        "[store]\nkind = 'memory'\nurl = 'redis://:hunter2@a'",
-        "test.toml:3: store.url: only for kind = \"redis\"",
-    ),
-    ("[store]\nlayout = 'packed'", "test.toml:2: store.layout: only for kind = \"redis\""),
     (
         "[store]\nurl = 'http://:hunter2@a'",
         "test.toml:2: store.url: the Redis URL has the scheme \"http\": expected redis",
@@ -343,11 +254,6 @@ const BAD: &[(&str, &str)] = &[
         "test.toml:4: store.score_unit = \"minutes\": \"minutes\" is no unit of scores: expected s, ms, us or ns",
     ),
     (
-        "[store]\nurl = 'redis://a'\nscore_unit = 'ns'",
-        "test.toml:3: store.score_unit: a unit of scores is given, but the layout packed has no scores",
-    ),
-    ("[store]\nscore_unit = 'ns'", "test.toml:2: store.score_unit: only for kind = \"redis\""),
-    (
         "[store]\nurl = 'redis://a'\ndeadline = '2min'",
         "test.toml:3: store.deadline = \"2min\": expected at most 1min",
     ),
@@ -360,40 +266,8 @@ const BAD: &[(&str, &str)] = &[
         "test.toml:3: store.key_template = \"rl:<policy>\": key template",
     ),
     (
-        "[store]\nurl = 'redis://a'\n[store.key_templates]\nnobody = '<identity>'",
-        "test.toml:4: store.key_templates.nobody: there is no such policy",
-    ),
-    (
-        "[store]\nurl = 'redis-cluster://a'\nkey_template = '<identity>:<window>'",
-        "test.toml:3: store.key_template: the key template",
-    ),
-    (
-        "[[policy]]\nname = 'api'\nquotas = ['1/s', '9/min']\n[store]\nurl = 'redis://a'\nkey_template = 'rl:<identity>'",
-        "test.toml:6: store.key_template: the windows min and s of policy \"api\" would share Redis keys under the key template \"rl:<identity>\": add <window> to the template",
-    ),
-    (
-        "[[policy]]\nname = 'api'\nquotas = '9/min'\n[[policy]]\nname = 'login'\nquotas = '1/s'\n[store]\nurl = 'redis://a'\nkey_template = 'rl:<kind>:<identity>'",
-        "test.toml:9: store.key_template: policies \"api\" and \"login\" would share Redis keys under the key template \"rl:<kind>:<identity>\": add <policy> to it, or give",
-    ),
-    (
-        "[[policy]]\nname = 'api'\nidentity = 'user'\nquotas = '9/min'\n[[policy]]\nname = 'login'\nquotas = '1/s'\n[store]\nurl = 'redis://a'\nkey_template = 'rl:<identity>'\n[store.key_templates]\nlogin = 'rl:login:<identity>'",
-        "test.toml:12: store.key_templates.login: policy \"api\" with the key template \"rl:<identity>\" and policy \"login\" with the key template \"rl:login:<identity>\" can share",
-    ),
-    (
-        "[[policy]]\nname = 'api'\nplan = 'a'\n[plans.a]\nquotas = '9/min'\n[plans.b]\nquotas = '9/day'\n[store]\nurl = 'redis://a'\nkey_template = 'rl:<identity>'",
-        "test.toml:10: store.key_template: the windows day and min of policy \"api\" would share",
-    ),
-    (
-        "[store]\nurl = 'redis://a'\nca = 'ca.pem'",
-        "test.toml:3: store.ca: certificates are given, but the URL does not ask for TLS",
-    ),
-    (
         "[store]\nurl = 'rediss://a'\nkey = 'me.key'",
         "test.toml:3: store.key: expected its certificate too",
-    ),
-    (
-        "[store]\nurl = 'redis://a'\nsnapshot = { file = 'x' }",
-        "test.toml:3: store.snapshot: only for kind = \"memory\"",
     ),
     ("[store]\nsnapshot = { every = '1min' }", "test.toml:2: store.snapshot.file: missing"),
     (
@@ -426,10 +300,6 @@ const BAD: &[(&str, &str)] = &[
         "test.toml:2: plans.free.quotas[1] = \"60/mn\": \"mn\" is not a window: expected",
     ),
     (
-        "[plans.free]\nquotas = ['60/min', '70/60s']",
-        "test.toml:2: plans.free.quotas = \"60/min, 70/min\": 60/min and 70/min have the same window",
-    ),
-    (
         "[plans.free]\nquotas = '1/s'\nupgrade_url = 'app'",
         "test.toml:3: plans.free.upgrade_url = \"app\": expected a URL",
     ),
@@ -450,10 +320,6 @@ const BAD: &[(&str, &str)] = &[
     (
         "[[policy]]\nname = 'api'\nquotas = '1/s'\nmatch = { method = 'post' }",
         "test.toml:4: policy[0].match.method = \"post\": methods are case-sensitive and written in capitals: did you mean \"POST\"?",
-    ),
-    (
-        "[[policy]]\nname = 'api'\nquotas = '1/s'\nmatch = { methods = ['PUT', 'GTE'] }",
-        "test.toml:4: policy[0].match.methods[1] = \"GTE\": one letter away from GET: did you mean \"GET\"?",
     ),
     (
         "[[policy]]\nname = 'api'\nquotas = '1/s'\nmatch = { method = 'A B' }",
@@ -508,10 +374,6 @@ const BAD: &[(&str, &str)] = &[
         "test.toml:4: policy[0].identity.ip.v6 = 129: expected a whole number from 1 to 128",
     ),
     (
-        "[[policy]]\nname = 'api'\nplan = 'gold'",
-        "test.toml:3: policy[0].plan = \"gold\": there is no such plan, nor any other",
-    ),
-    (
         "[[policy]]\nname = 'api'\nplan = { header = 'x plan', default = 'p' }\n[plans.p]\nquotas = '1/s'",
         "test.toml:3: policy[0].plan.header = \"x plan\": expected the name of a header",
     ),
@@ -520,28 +382,12 @@ const BAD: &[(&str, &str)] = &[
         "test.toml:3: gateway.user_header = \"x user\": expected the name of a header",
     ),
     (
-        "[gateway]\nupstream = 'http://a'\nuser_header = 'Cookie'",
-        "test.toml:3: gateway.user_header = \"cookie\": this header carries a secret, and user ids appear in logs: expected a header with the user's id alone, such as x-user-id",
-    ),
-    (
-        "[gateway]\nupstream = 'http://a'\nuser_header = 'x_user_id'",
-        "test.toml:1: gateway.underscores_in_headers: missing: the gateway drops headers with underscores in their names, so no request has x_user_id",
-    ),
-    (
-        "[gateway]\nlisten = '127.0.0.1:80'\nuser_header = 'x-user-id'",
-        "test.toml:1: gateway.upstream: missing",
-    ),
-    (
         "[[policy]]\nname = 'api'\nplan = { header = 'x-plan' }",
         "test.toml:3: policy[0].plan.default: missing: expected the name of a plan",
     ),
     (
         "[[policy]]\nname = 'api'\nplan = 'free'\nquotas = '1/s'\n[plans.free]\nquotas = '1/s'",
         "test.toml:4: policy[0].quotas = \"1/s\": a policy has either quotas or plans, not both",
-    ),
-    (
-        "[[policy]]\nname = 'api'\nquotas = '5/min'\ncost = 6",
-        "test.toml:4: policy[0].cost = \"6\": no request could ever pass a quota of 5 units",
     ),
     (
         "[[policy]]\nname = 'api'\nquotas = '10/min'\ncount = { status = [401] }\nrefund = { status = [500] }",
@@ -588,14 +434,6 @@ const BAD: &[(&str, &str)] = &[
         "test.toml:4: policy[0].cost.hold = 0: expected a whole number from 1",
     ),
     (
-        "[[policy]]\nname = 'api'\nquotas = '10/min'\ncost = { response_json = 'a', hold = 11 }",
-        "test.toml:4: policy[0].cost = \"11\": no request could ever pass a quota of 10 units",
-    ),
-    (
-        "[[policy]]\nname = 'api'\nquotas = '10/min'\ncharge = 'admit'",
-        "test.toml:4: policy[0].charge = \"admit\": a request is only admitted if its cost fits",
-    ),
-    (
         "[[policy]]\nname = 'api'\nquotas = '10/min'\ncharge = 'always'",
         "test.toml:4: policy[0].charge = \"always\": expected record or admit",
     ),
@@ -628,20 +466,8 @@ const BAD: &[(&str, &str)] = &[
         "test.toml:4: policy[0].candidate.quotas = \"few\": \"few\" is not a quota",
     ),
     (
-        "[[policy]]\nname = 'api'\nquotas = '5/min'\ncandidate = { quotas = ['1/s', '2/s'] }",
-        "test.toml:4: policy[0].candidate = \"1/s, 2/s\": 1/s and 2/s have the same window",
-    ),
-    (
         "[[policy]]\nname = 'api'\nquotas = '5/min'\nconsistency = 'eventual'",
         "test.toml:4: policy[0].consistency = \"eventual\": expected sync or async",
-    ),
-    (
-        "[[policy]]\nname = 'api'\nquotas = ['5/s', '9/min']\nconsistency = 'async'",
-        "test.toml:4: policy[0].consistency = \"async, leases of 200ms\": leases of 200ms need windows of at least 2s, and 5/s has less",
-    ),
-    (
-        "[[policy]]\nname = 'api'\nquotas = '5/min'\nconsistency = 'async'\nscope = 'local'",
-        "test.toml:4: policy[0].consistency = \"async, leases of 200ms\": a local policy never waits",
     ),
     (
         "[[policy]]\nname = 'api'\nquotas = '5/min'\nlease = '100ms'",
@@ -656,10 +482,6 @@ const BAD: &[(&str, &str)] = &[
         "test.toml:4: policy[0].exempt.paths[0] = \"status\": expected a path that starts with /",
     ),
     (
-        "[[policy]]\nname = 'a'\nquotas = '5/min'\n[[policy]]\nname = 'a'\nquotas = '5/h'",
-        "test.toml:5: policy[1].name = \"a\": another policy has this name",
-    ),
-    (
         "[[api_key]]\nplan = 'free'\n[plans.free]\nquotas = '1/s'",
         "test.toml:1: api_key[0].key: missing: expected key, key_file or digest",
     ),
@@ -667,10 +489,6 @@ const BAD: &[(&str, &str)] = &[
     (
         "[[api_key]]\nname = 'a'\ndigest = 5\nplan = 'p'\n[plans.p]\nquotas = '1/s'",
         "test.toml:3: api_key[0].digest = (hidden): expected a string",
-    ),
-    (
-        "[[api_key]]\nkey = 'hunter2'\nplan = 'gold'",
-        "test.toml:3: api_key[0].plan = \"gold\": there is no such plan",
     ),
     ("api_key = ['hunter2']", "test.toml:1: api_key[0] = (hidden): expected a table"),
     (
@@ -717,13 +535,213 @@ const BAD: &[(&str, &str)] = &[
     ("[log]\n[log]", "test.toml:2: this is not TOML: duplicate key"),
 ];
 
+/// What has a good form, and is wrong for what is elsewhere: in the file, in other files and on the
+/// machine. No schema knows that.
+const BAD_MEANING: &[(&str, &str)] = &[
+    (
+        "[resp]\nlisten = '0.0.0.0:8083'",
+        "test.toml:2: resp.listen = \"0.0.0.0:8083\": reachable from other hosts, but no token is set: set SLIDEGATE_RESP_TOKEN or resp.token_file",
+    ),
+    (
+        "[resp]\nlisten = '127.0.0.1:8081'\n[decisions]",
+        "test.toml:2: resp.listen = \"127.0.0.1:8081\": address already used by test.toml:3: decisions.listen",
+    ),
+    (
+        "[resp]\n[[policy]]\nname = 'throttle'\nquotas = '1/s'",
+        "test.toml:3: policy[0].name = \"throttle\": [resp] has a policy of this name",
+    ),
+    (
+        "[standing]",
+        "test.toml:1: standing = (a table): there is no gateway that could answer: expected gateway.upstream",
+    ),
+    (
+        "[key_source]\nurl = 'https://a/{digest}'\nfresh = '1h'\nstale = '1s'",
+        "test.toml:4: key_source.stale = \"1s\": expected at least as long as fresh",
+    ),
+    ("[gateway]", "test.toml:1: gateway.upstream: missing: expected where allowed requests go"),
+    (
+        "[gateway]\nlisten = '127.0.0.1:1'\nignore_case = true",
+        "test.toml:1: gateway.upstream: missing",
+    ),
+    (
+        "[gateway]\nupstream = 'http://a'\ntrusted_proxies = '10.0.0.1/8'",
+        "test.toml:3: gateway.trusted_proxies = \"10.0.0.1/8\": \"10.0.0.1/8\" is not a network: bits after the prefix are set; did you mean 10.0.0.0/8?",
+    ),
+    (
+        "[gateway]\nupstream = 'http://a'\n[gateway.bounds]\nconnections = 5\nconnections_per_address = 6",
+        "test.toml:5: gateway.bounds.connections_per_address = 6: expected at most connections, which is 5",
+    ),
+    (
+        "[gateway]\nupstream = 'http://a'\n[gateway.bounds]\nin_flight_per_address = 10001",
+        "test.toml:4: gateway.bounds.in_flight_per_address = 10001: expected at most in_flight, which is 10000",
+    ),
+    (
+        "[gateway]\nupstream = 'http://a'\n[[gateway.route]]\nprefix = '/'\nupstream = 'http://b'",
+        "test.toml:4: gateway.route[0].prefix = \"/\": another route has this prefix",
+    ),
+    (
+        "[admin]\nlisten = '127.0.0.1:8081'",
+        "test.toml:2: admin.listen = \"127.0.0.1:8081\": address already used by default: decisions.listen",
+    ),
+    (
+        "[admin]\nlisten = '0.0.0.0:9090'\ntoken = 'fifteen letters'",
+        "test.toml:3: admin.token = (hidden): reachable from other hosts, which can try to guess it: expected a token of at least 16 characters",
+    ),
+    (
+        "[admin]\ntoken = 'hunter2'\ntoken_file = 'x'",
+        "test.toml:3: admin.token_file = \"x\": a token is given already",
+    ),
+    (
+        "[admin]\ntoken_file = '/does/not/exist'",
+        "test.toml:2: admin.token_file = \"/does/not/exist\": the file cannot be read: No such file",
+    ),
+    (
+        "[admin]\nlisten = ['127.0.0.1:9090', '0.0.0.0:9091']",
+        "test.toml:2: admin.listen[1] = \"0.0.0.0:9091\": reachable from other hosts, but no token is set: set SLIDEGATE_ADMIN_TOKEN or admin.token_file, or listen on 127.0.0.1",
+    ),
+    (
+        "[decisions]\nlisten = '[::]:8081'",
+        "test.toml:2: decisions.listen = \"[::]:8081\": reachable from other hosts, but no token is set: set SLIDEGATE_DECISIONS_TOKEN or decisions.token_file, or listen on 127.0.0.1",
+    ),
+    (
+        "[decisions]\ntoken = 'hunter2'\ntoken_file = 'x'",
+        "test.toml:3: decisions.token_file = \"x\": a token is given already",
+    ),
+    (
+        "[rls]\nlisten = '0.0.0.0:8082'",
+        "test.toml:2: rls.listen = \"0.0.0.0:8082\": reachable from other hosts, but no token is set: set SLIDEGATE_RLS_TOKEN or rls.token_file, or listen on 127.0.0.1",
+    ),
+    (
+        "[[policy]]\nname = 'a'\nquotas = '1/s'\nmatch = { domain = 'edge', descriptors = { a = '*' }, path = '/' }",
+        "test.toml:4: policy[0].match.domain = \"edge\": descriptors have no method, path",
+    ),
+    (
+        "[[policy]]\nname = 'a'\nquotas = '1/s'\nidentity = ['descriptor:b']\nmatch = { domain = 'edge', descriptors = { a = '*' } }",
+        "test.toml:4: policy[0].identity[0] = \"descriptor:b\": descriptors have only a: expected descriptor:KEY",
+    ),
+    (
+        "[[policy]]\nname = 'a'\nquotas = '1/s'\nidentity = 'descriptor:a'",
+        "test.toml:4: policy[0].identity = \"descriptor:a\": requests have no descriptors",
+    ),
+    ("[store]\nkind = 'redis'", "test.toml:2: store.url: missing: expected where Redis is"),
+    (
+        "[store]\nkind = 'memory'\nurl = 'redis://:hunter2@a'",
+        "test.toml:3: store.url: only for kind = \"redis\"",
+    ),
+    ("[store]\nlayout = 'packed'", "test.toml:2: store.layout: only for kind = \"redis\""),
+    (
+        "[store]\nurl = 'redis://a'\nscore_unit = 'ns'",
+        "test.toml:3: store.score_unit: a unit of scores is given, but the layout packed has no scores",
+    ),
+    ("[store]\nscore_unit = 'ns'", "test.toml:2: store.score_unit: only for kind = \"redis\""),
+    (
+        "[store]\nurl = 'redis://a'\n[store.key_templates]\nnobody = '<identity>'",
+        "test.toml:4: store.key_templates.nobody: there is no such policy",
+    ),
+    (
+        "[store]\nurl = 'redis-cluster://a'\nkey_template = '<identity>:<window>'",
+        "test.toml:3: store.key_template: the key template",
+    ),
+    (
+        "[[policy]]\nname = 'api'\nquotas = ['1/s', '9/min']\n[store]\nurl = 'redis://a'\nkey_template = 'rl:<identity>'",
+        "test.toml:6: store.key_template: the windows min and s of policy \"api\" would share Redis keys under the key template \"rl:<identity>\": add <window> to the template",
+    ),
+    (
+        "[[policy]]\nname = 'api'\nquotas = '9/min'\n[[policy]]\nname = 'login'\nquotas = '1/s'\n[store]\nurl = 'redis://a'\nkey_template = 'rl:<kind>:<identity>'",
+        "test.toml:9: store.key_template: policies \"api\" and \"login\" would share Redis keys under the key template \"rl:<kind>:<identity>\": add <policy> to it, or give",
+    ),
+    (
+        "[[policy]]\nname = 'api'\nidentity = 'user'\nquotas = '9/min'\n[[policy]]\nname = 'login'\nquotas = '1/s'\n[store]\nurl = 'redis://a'\nkey_template = 'rl:<identity>'\n[store.key_templates]\nlogin = 'rl:login:<identity>'",
+        "test.toml:12: store.key_templates.login: policy \"api\" with the key template \"rl:<identity>\" and policy \"login\" with the key template \"rl:login:<identity>\" can share",
+    ),
+    (
+        "[[policy]]\nname = 'api'\nplan = 'a'\n[plans.a]\nquotas = '9/min'\n[plans.b]\nquotas = '9/day'\n[store]\nurl = 'redis://a'\nkey_template = 'rl:<identity>'",
+        "test.toml:10: store.key_template: the windows day and min of policy \"api\" would share",
+    ),
+    (
+        "[store]\nurl = 'redis://a'\nca = 'ca.pem'",
+        "test.toml:3: store.ca: certificates are given, but the URL does not ask for TLS",
+    ),
+    (
+        "[store]\nurl = 'redis://a'\nsnapshot = { file = 'x' }",
+        "test.toml:3: store.snapshot: only for kind = \"memory\"",
+    ),
+    (
+        "[plans.free]\nquotas = ['60/min', '70/60s']",
+        "test.toml:2: plans.free.quotas = \"60/min, 70/min\": 60/min and 70/min have the same window",
+    ),
+    (
+        "[[policy]]\nname = 'api'\nquotas = '1/s'\nmatch = { methods = ['PUT', 'GTE'] }",
+        "test.toml:4: policy[0].match.methods[1] = \"GTE\": one letter away from GET: did you mean \"GET\"?",
+    ),
+    (
+        "[[policy]]\nname = 'api'\nplan = 'gold'",
+        "test.toml:3: policy[0].plan = \"gold\": there is no such plan, nor any other",
+    ),
+    (
+        "[gateway]\nupstream = 'http://a'\nuser_header = 'Cookie'",
+        "test.toml:3: gateway.user_header = \"cookie\": this header carries a secret, and user ids appear in logs: expected a header with the user's id alone, such as x-user-id",
+    ),
+    (
+        "[gateway]\nupstream = 'http://a'\nuser_header = 'x_user_id'",
+        "test.toml:1: gateway.underscores_in_headers: missing: the gateway drops headers with underscores in their names, so no request has x_user_id",
+    ),
+    (
+        "[gateway]\nlisten = '127.0.0.1:80'\nuser_header = 'x-user-id'",
+        "test.toml:1: gateway.upstream: missing",
+    ),
+    (
+        "[[policy]]\nname = 'api'\nquotas = '5/min'\ncost = 6",
+        "test.toml:4: policy[0].cost = \"6\": no request could ever pass a quota of 5 units",
+    ),
+    (
+        "[[policy]]\nname = 'api'\nquotas = '10/min'\ncost = { response_json = 'a', hold = 11 }",
+        "test.toml:4: policy[0].cost = \"11\": no request could ever pass a quota of 10 units",
+    ),
+    (
+        "[[policy]]\nname = 'api'\nquotas = '10/min'\ncharge = 'admit'",
+        "test.toml:4: policy[0].charge = \"admit\": a request is only admitted if its cost fits",
+    ),
+    (
+        "[[policy]]\nname = 'api'\nquotas = '5/min'\ncandidate = { quotas = ['1/s', '2/s'] }",
+        "test.toml:4: policy[0].candidate = \"1/s, 2/s\": 1/s and 2/s have the same window",
+    ),
+    (
+        "[[policy]]\nname = 'api'\nquotas = ['5/s', '9/min']\nconsistency = 'async'",
+        "test.toml:4: policy[0].consistency = \"async, leases of 200ms\": leases of 200ms need windows of at least 2s, and 5/s has less",
+    ),
+    (
+        "[[policy]]\nname = 'api'\nquotas = '5/min'\nconsistency = 'async'\nscope = 'local'",
+        "test.toml:4: policy[0].consistency = \"async, leases of 200ms\": a local policy never waits",
+    ),
+    (
+        "[[policy]]\nname = 'a'\nquotas = '5/min'\n[[policy]]\nname = 'a'\nquotas = '5/h'",
+        "test.toml:5: policy[1].name = \"a\": another policy has this name",
+    ),
+    (
+        "[[api_key]]\nkey = 'hunter2'\nplan = 'gold'",
+        "test.toml:3: api_key[0].plan = \"gold\": there is no such plan",
+    ),
+];
+
 #[test]
 fn every_problem_has_its_line_key_value_and_what_was_expected() {
-    for (text, expected) in BAD {
+    for (text, expected) in BAD_FORM.iter().chain(BAD_MEANING) {
         let problem = file(text).map(|_| ()).unwrap_err();
         assert!(problem.starts_with(expected), "{text}\n  said {problem}\n  not  {expected}");
         assert_eq!(problem.lines().count(), 1, "one cause, one problem: {problem}");
         assert!(!problem.contains("hunter2"), "{problem}");
+    }
+}
+
+#[test]
+fn the_schema_refuses_every_bad_form_and_knows_no_meaning() {
+    let is_toml = |text: &str| text.parse::<toml::Table>().is_ok();
+    for (text, said) in BAD_FORM {
+        assert!(!is_toml(text) || !problems(text).is_empty(), "the schema takes {text}\n{said}");
+    }
+    for (text, said) in BAD_MEANING {
+        assert_eq!(problems(text), [""; 0], "a bad form after all: {text}\n{said}");
     }
 }
 
