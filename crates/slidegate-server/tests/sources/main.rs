@@ -13,6 +13,7 @@ mod go_shortener;
 mod packaging;
 mod production_guide;
 mod saas_plans;
+mod schema;
 mod side_by_side;
 mod stop_guard;
 mod url_shortener;
