@@ -6,6 +6,7 @@
 mod accounts;
 mod bans;
 mod command_line;
+mod customers;
 mod dashboard;
 mod dashboard_requests;
 mod density;
