@@ -3,14 +3,17 @@
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use slidegate::Identity;
-use slidegate::policy::UnknownKeys;
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
+use slidegate::policy::{KeyHash, UnknownKeys};
+use slidegate::{Facts, Gate, Identity, MemoryStore};
 
 use super::file;
 use crate::config::Loaded;
 
 const PLANS: &str = "[plans.free]\nquotas = '1/s'\n[[policy]]\nname = 'api'\nplan = 'free'\n\
                      identity = ['api-key', 'ip']\n";
+
+const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 
 /// A file in a folder of its own, gone on drop.
 struct Keys(PathBuf);
@@ -82,6 +85,40 @@ fn keys_and_digests_are_read_in_any_order_of_columns() {
         UnknownKeys::Ignore,
         "an empty table is a table"
     );
+}
+
+/// The identity that a request with this key counts for.
+fn identity(gate: &Gate, key: &str) -> String {
+    let headers = HeaderMap::from_iter([(X_API_KEY, HeaderValue::from_str(key).unwrap())]);
+    let facts = Facts::new(&Method::GET, "/").headers(&headers).client([10, 0, 0, 1].into());
+    gate.decide_now(&facts).unwrap().policies()[0].identity.to_string()
+}
+
+#[test]
+fn digests_of_sha256_are_known_by_their_length_or_the_column_hash() {
+    let (own, sha256) = (KeyHash::Slidegate.hex(b"own"), KeyHash::Sha256.hex(b"sha"));
+    let upper = sha256.to_ascii_uppercase();
+    for (name, text) in [
+        ("length.csv", format!("customer,digest\nacme,{own}\nacme,{upper}\n")),
+        ("hash.csv", format!("customer,digest,hash\nacme,{own},slidegate\nacme,{sha256},sha256\n")),
+        ("some.csv", format!("customer,hash,digest\nacme,,{own}\nacme,sha256,{sha256}\n")),
+    ] {
+        let loaded = Keys::new(name, &text).load("").unwrap();
+        assert_eq!(loaded.warnings.len(), 0, "{name}: {:?}", loaded.warnings);
+        let gate = Gate::new(loaded.config.limiter.policies, MemoryStore::new());
+        let known = ["own", "sha", "other"].map(|key| identity(&gate, key));
+        assert_eq!(known, ["customer:acme", "customer:acme", "ip:10.0.0.1"], "{name}");
+    }
+    for (hash, digest, expected) in [
+        ("sha256", &own, "which has 64 hexadecimal digits"),
+        ("slidegate", &sha256, "which has 32 hexadecimal digits"),
+        ("md5", &own, "hash = \"md5\": "),
+    ] {
+        let text = format!("customer,digest,hash\nacme,{digest},{hash}\n");
+        let problem = Keys::new("k.csv", &text).problem("");
+        assert!(problem.starts_with("@:2: ") && problem.contains(expected), "{problem}");
+        assert!(!problem.contains(digest), "{problem}");
+    }
 }
 
 #[test]
