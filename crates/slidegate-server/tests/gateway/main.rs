@@ -34,6 +34,7 @@ mod settle;
 mod smuggling;
 mod snapshot;
 mod standing;
+mod standing_page;
 mod start;
 mod streaming;
 mod unread_bodies;
