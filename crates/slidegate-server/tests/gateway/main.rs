@@ -21,6 +21,7 @@ mod forwarding;
 mod hardening;
 mod headers;
 mod http2;
+mod key_source;
 mod keys;
 mod lifecycle;
 mod limits;
