@@ -12,12 +12,14 @@ use http_body_util::{BodyExt, Full};
 use prost::Message;
 use serde_json::{Value, json};
 use slidegate::limit::SystemClock;
-use slidegate::policy::PoliciesBuilder;
+use slidegate::policy::{KeyHash, PoliciesBuilder, UnknownKeys};
 use slidegate::{
-    Ban, Gate, ManualClock, MemoryStore, OnStoreError, Policies, Policy, Quota, Source, Timestamp,
+    Ban, Gate, ManualClock, MemoryStore, OnStoreError, Plan, Policies, Policy, Quota, Source,
+    Timestamp,
 };
 use slidegate_proxy::Accepted;
-use slidegate_testbed::TokenIssuer;
+use slidegate_testbed::http1::response;
+use slidegate_testbed::{TokenIssuer, Upstream};
 use slidegate_tower::{AddressSource, ClientAddress, Responder};
 use tonic::Code as Grpc;
 use tonic_health::pb::health_check_response::ServingStatus;
@@ -42,7 +44,8 @@ use super::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitRes
 use super::proto::envoy::r#type::v3::RateLimitUnit;
 use super::{EnvoyService, router};
 use crate::config::{
-    CustomersConfig, JwtConfig, KeySetPlace, LimiterConfig, LogConfig, LogFormat, Secret,
+    CustomersConfig, JwtConfig, KeySetPlace, KeySourceConfig, KeySourceKind, LimiterConfig,
+    LogConfig, LogFormat, Secret,
 };
 use crate::customers;
 use crate::live_config::LiveConfig;
@@ -627,6 +630,64 @@ async fn tokens_are_verified_for_ext_authz_too() {
     assert_eq!(code(&ann).await, Grpc::ResourceExhausted);
     assert_eq!(code(&ben).await, Grpc::Ok, "another user of the same address");
     assert_eq!(code(&format!("{}AAAA", &ben[..ben.len() - 4])).await, Grpc::PermissionDenied);
+}
+
+#[tokio::test]
+async fn keys_are_looked_up_for_ext_authz_too() {
+    let service = Upstream::answering(|request| {
+        let is_for = |key: &str| request.target().ends_with(&KeyHash::Sha256.hex(key.as_bytes()));
+        let status = match (is_for("k1") || is_for("k2"), is_for("k5")) {
+            (true, _) => "200 OK",
+            (_, true) => "500 Internal Server Error",
+            _ => "404 Not Found",
+        };
+        let json = "Content-Type: application/json\r\n";
+        response(status, json, r#"{"customer": "acme", "quotas": ["3/day"]}"#).into_bytes()
+    });
+    let hour = Duration::from_secs(3600);
+    let kind = KeySourceKind::Http { fresh: hour, stale: hour, unknown: hour, token: None };
+    let key_source = KeySourceConfig {
+        url: format!("{}/{{digest}}", service.url()),
+        hash: KeyHash::Sha256,
+        kind,
+        refuses_on_error: true,
+        authorities: None,
+    };
+    let config = CustomersConfig { key_source: Some(key_source), issuers: Vec::new() };
+    let customers = customers::open(&config, Arc::new(SystemClock::new())).unwrap();
+    let running = customers.clone();
+    tokio::spawn(async move { running.run().await });
+    let api = Policy::new("api").identity([Source::ApiKey, Source::ip()]).plans("free");
+    let plan = Plan::new("free", [Quota::per_day(1)]);
+    let policies = Policies::builder().plan(plan).policy(api).unknown_keys(UnknownKeys::Refuse);
+    let gate = Gate::new(policies.build().unwrap(), MemoryStore::new().into());
+    let (responder, clients) = (Responder::new(), ClientAddress::default());
+    let live = LiveConfig::new(gate, responder, clients, None, Some(Arc::new(customers)));
+    let envoy = Envoy::of(Arc::new(live), None).await;
+    let code = async |headers: &[(&str, &str)]| {
+        let answer = envoy.check("203.0.113.7", "/", headers).await;
+        Grpc::from_i32(answer.status.unwrap().code)
+    };
+    let known = async |key: &str| {
+        // A busy machine may exceed the deadline of a look-up.
+        loop {
+            match code(&[("x-api-key", key)]).await {
+                Grpc::Unavailable => tokio::time::sleep(Duration::from_millis(1)).await,
+                known => return known,
+            }
+        }
+    };
+    for (key, expected) in [
+        ("k1", Grpc::Ok),
+        ("k2", Grpc::Ok),
+        ("k1", Grpc::Ok),
+        ("k2", Grpc::ResourceExhausted),
+        ("k9", Grpc::PermissionDenied),
+    ] {
+        assert_eq!(known(key).await, expected, "{key}");
+    }
+    assert_eq!(code(&[("x-api-key", "k5")]).await, Grpc::Unavailable, "an error is no answer");
+    assert_eq!((code(&[]).await, code(&[]).await), (Grpc::Ok, Grpc::ResourceExhausted));
 }
 
 #[tokio::test]
