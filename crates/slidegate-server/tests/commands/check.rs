@@ -82,6 +82,30 @@ fn a_good_file_is_summarized_in_words() {
 }
 
 #[test]
+fn sources_of_customers_are_summarized_without_their_secrets() {
+    let postgres = "[key_source]\nurl = \"postgres://slidegate:hunter2@10.0.2.7/app\"\n\
+                    query = \"select digest, customer from api_keys\"\npoll = \"5s\"\n";
+    let service = "[key_source]\nurl = \"https://keys.example.com/hunter2/{digest}\"\n";
+    let issuer = "[[jwt]]\nissuer = \"https://auth.example.com/\"\naudience = \"api\"\n\
+                  jwks = \"https://auth.example.com/hunter2.json\"\nalgorithms = [\"ES256\"]\n\
+                  user = \"sub\"\nplan = \"app.plan\"\n";
+    for (keys, line) in [
+        (postgres, "keys are those of PostgreSQL at 10.0.2.7, asked for changes every 5s"),
+        (service, "keys are looked up at keys.example.com"),
+    ] {
+        let output = check(&format!("{GOOD}{keys}{issuer}"), &[]);
+        let printed = text(output.stdout);
+        assert_eq!(output.status.code(), Some(0), "{printed}{}", text(output.stderr));
+        let tokens = "tokens of https://auth.example.com/: user from sub, plan from app.plan";
+        let section = format!("\ncustomers\n  {line}\n  {tokens}\n\n");
+        assert!(printed.contains(&section), "{section}\n{printed}");
+        assert!(!printed.contains("hunter2"), "{printed}");
+    }
+    let printed = text(check(GOOD, &[]).stdout);
+    assert!(!printed.contains("\ncustomers\n"), "{printed}");
+}
+
+#[test]
 fn a_wrong_file_exits_with_1_and_all_that_is_wrong() {
     let output = check("profile = 'loud'\n[log]\nformat = 'xml'\n", &[]);
     assert_eq!(output.status.code(), Some(1));
