@@ -86,30 +86,31 @@ impl Readiness {
 
     /// Why it is degraded, in words.
     pub(crate) fn reason(&self) -> Option<String> {
-        let state = self.state.as_deref().unwrap_or_default();
-        let errors = self.key_errors.iter();
-        let errors = errors.map(|KeyTrouble { policy, reason }| format!("{policy} ({reason})"));
+        if !self.degraded {
+            return None;
+        }
+        let warnings = self.warnings.iter().cloned();
+        let sources = self.sources.iter().map(SourceTrouble::to_string);
+        let reasons = self.redis_trouble().into_iter().chain(warnings).chain(sources);
+        Some(reasons.collect::<Vec<_>>().join("; "))
+    }
+
+    fn redis_trouble(&self) -> Option<String> {
+        let Some(state) = self.state.as_deref().filter(|state| is_cut_off(state)) else {
+            let errors = self.key_errors.iter();
+            let errors = errors.map(|KeyTrouble { policy, reason }| format!("{policy} ({reason})"));
+            let errors = errors.collect::<Vec<_>>().join(", ");
+            return (!errors.is_empty()).then(|| format!("Redis cannot count in keys of {errors}"));
+        };
         let redis = match state {
             UNREACHED => "Redis has not replied yet".to_owned(),
             state => format!("Redis circuit breaker {state}"),
         };
-        match (self.degraded, errors.collect::<Vec<_>>()) {
-            (false, _) => None,
-            (true, errors) if self.state.is_none() || !is_cut_off(state) => {
-                let keys = format!("Redis cannot count in keys of {}", errors.join(", "));
-                let keys = Some(keys).filter(|_| !errors.is_empty());
-                let sources = self.sources.iter().map(SourceTrouble::to_string);
-                let reasons = keys.into_iter().chain(self.warnings.clone()).chain(sources);
-                Some(reasons.collect::<Vec<_>>().join("; "))
-            }
-            (true, _) if self.refusing.is_empty() => {
-                Some(format!("{redis}; each policy's on_store_error applies"))
-            }
-            (true, _) => {
-                let refusing = self.refusing.join(", ");
-                Some(format!("{redis}; refusing requests under {refusing}"))
-            }
-        }
+        let effect = match self.refusing.is_empty() {
+            true => "each policy's on_store_error applies".to_owned(),
+            false => format!("refusing requests under {}", self.refusing.join(", ")),
+        };
+        Some(format!("{redis}; {effect}"))
     }
 }
 

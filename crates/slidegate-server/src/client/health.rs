@@ -76,6 +76,11 @@ mod tests {
             up.replace("closed", "open").replace(r#""degraded":false"#, r#""degraded":true"#);
         let refusing = open.replace(r#""ready":true"#, r#""refusing":["api"],"ready":false"#);
         let errors = r#""degraded":true,"key_errors":[{"policy":"login","reason":"wrong-type"}]"#;
+        let sources = r#""degraded":true,"sources":[{"source":"key_source","error":"refused","age_s":7},
+            {"source":"https://auth.example.com/","error":"timed out"}]"#;
+        let sources_text = "key_source cannot be asked, what is known is 7 s old: refused; \
+                            https://auth.example.com/ has never answered: timed out";
+        let cut_off = "Redis circuit breaker open; each policy's on_store_error applies";
         for (json, expected) in [
             (up.to_owned(), "ready: redis up"),
             (up.replace("closed", "untried"), "ready: redis untried"),
@@ -84,7 +89,12 @@ mod tests {
                 refusing.replace("open", "unreached"),
                 "not ready: Redis has not replied yet; refusing requests under api",
             ),
-            (open, "degraded: Redis circuit breaker open; each policy's on_store_error applies"),
+            (open.clone(), &format!("degraded: {cut_off}")),
+            (
+                open.replace(r#""degraded":true"#, sources),
+                &format!("degraded: {cut_off}; {sources_text}"),
+            ),
+            (up.replace(r#""degraded":false"#, sources), &format!("degraded: {sources_text}")),
             (refusing, "not ready: Redis circuit breaker open; refusing requests under api"),
             (
                 up.replace(r#""degraded":false"#, errors),
