@@ -106,6 +106,7 @@ fn setup(upstream: &Upstream, redis: &RedisServer, audit: &std::path::Path) -> G
             "[plans.free]\nquotas = [\"60/min\", \"5000/d\"]\n[plans.pro]\nquotas = [\"600/min\"]",
         )
         .tables("[[api_key]]\nname = \"acme\"\nkey = \"k-123\"\nplan = \"pro\"")
+        .tables("[[api_key]]\ncustomer = \"initech\"\nkey = \"k-456\"")
         .policy(
             "api",
             "",
@@ -309,16 +310,23 @@ impl Page<'_> {
         for _ in 0..8 {
             wire.get("/login", "X-Forwarded-For: 10.0.0.7\r\n");
         }
+        for _ in 0..50 {
+            wire.get("/", "X-Api-Key: k-456\r\n");
+        }
         self.goes_to("accounts");
         let rows = || self.browser.texts("main .columns tbody tr").join("\n");
-        wait_until("all of them", || rows().contains(HOSTILE) && rows().contains("ip:10.0.0.7"));
+        let all = [HOSTILE, "ip:10.0.0.7", "customer:initech"];
+        wait_until("all of them", || all.iter().all(|identity| rows().contains(identity)));
         assert!(!self.browser.has("main img"), "an identity is text");
         self.browser.fill("#query", "0.7");
         wait_until("the search", || !rows().contains(HOSTILE));
         assert!(rows().contains("ip:10.0.0.7"));
-        for (text, identity) in
-            [("acme", "api-key:acme"), (HOSTILE, HOSTILE), ("10.0.0.7", "ip:10.0.0.7")]
-        {
+        for (text, identity) in [
+            ("acme", "api-key:acme"),
+            ("customer:initech", "customer:initech"),
+            (HOSTILE, HOSTILE),
+            ("10.0.0.7", "ip:10.0.0.7"),
+        ] {
             self.goes_to("accounts");
             self.browser.fill("#query", text);
             self.browser.press("#query", "\u{E007}");
@@ -474,8 +482,20 @@ impl Page<'_> {
         wait_until("the loss", || {
             self.browser.text("#status").starts_with("No answer from the server since ")
         });
-        let _restarted = FixedGateway::start(&setup);
+        let restarted = FixedGateway::start(&setup);
         self.has_status("All good");
+        // And a source of keys that is away.
+        drop(restarted);
+        let source = "[key_source]\nurl = \"postgres://slidegate:hunter3@127.0.0.1:9/app\"\n\
+                      query = \"select digest, customer from api_keys\"\n";
+        let _degraded = FixedGateway::start(&format!("{setup}\n{source}"));
+        wait_until("the source's trouble", || {
+            self.browser.text("#status").starts_with("Degraded: key_source has never answered: ")
+        });
+        self.goes_to("now");
+        let panels = self.browser.texts("main .panel").join("\n");
+        assert!(panels.contains("key_source has never answered: "), "{panels}");
+        assert!(!panels.contains("hunter3"), "{panels}");
         let errors = self.browser.console_errors();
         assert!(errors.iter().all(|error| error.contains("net::ERR_")), "{errors:?}");
     }
