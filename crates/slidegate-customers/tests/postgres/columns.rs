@@ -91,6 +91,47 @@ fn plans_quotas_and_expiries_are_read() {
     }
 }
 
+/// The query for Kong's tables in the documentation, on columns of the types that Kong's have.
+#[test]
+fn the_documented_query_reads_kongs_tables() {
+    let page = include_str!("../../../../docs/migrate.md");
+    let (_, section) = page.split_once("## From Kong's key-auth plugin").unwrap();
+    let query = section.split("\"\"\"").nth(1).expect("a query of several lines").to_owned();
+    let database = SERVER.database();
+    database.sql(
+        "create table consumers (id uuid primary key default gen_random_uuid(),
+             created_at timestamptz default now(), username text, custom_id text, tags text[]);
+         create table keyauth_credentials (id uuid primary key default gen_random_uuid(),
+             created_at timestamptz default now(), consumer_id uuid references consumers (id),
+             key text unique, tags text[], ttl timestamptz, ws_id uuid);
+         create table consumer_groups (id uuid primary key default gen_random_uuid(),
+             created_at timestamptz default now(), name text, ws_id uuid);
+         create table consumer_group_consumers (created_at timestamptz default now(),
+             consumer_group_id uuid references consumer_groups (id),
+             consumer_id uuid references consumers (id),
+             primary key (consumer_group_id, consumer_id));
+         insert into consumers (username, custom_id) values ('ann', null), ('bob', 'acme');
+         insert into consumer_groups (name) values ('pro'), ('free');
+         insert into consumer_group_consumers (consumer_group_id, consumer_id, created_at)
+             select g.id, c.id, '2026-01-01'::timestamptz + (g.name = 'free')::int * interval '1 d'
+             from consumer_groups g, consumers c where c.username = 'bob';
+         insert into keyauth_credentials (key, consumer_id, ttl)
+             select key, c.id, ttl from consumers c, (values
+                 ('k1', 'ann', null), ('k2', 'bob', null), ('k\u{fc}', 'bob', 'infinity'),
+                 ('k4', 'bob', '2020-01-01'::timestamptz), ('k5', 'bob', '2100-01-01')
+             ) as k (key, username, ttl) where c.username = k.username",
+    );
+    let reader = Reader::loaded(PostgresConfig { query, ..config(database.url()) });
+    assert_eq!(reader.find("k1"), of_customer("ann"));
+    for key in ["k2", "k\u{fc}"] {
+        assert_eq!(reader.find(key), known("acme"), "in two groups, of which the first counts");
+    }
+    assert_eq!(reader.find("k4"), KeyAnswer::Unknown, "its ttl is over");
+    let later = reader.find("k5");
+    assert!(matches!(later, KeyAnswer::Known(KnownKey { expires: Some(_), .. })), "{later:?}");
+    assert_eq!(reader.log(), "");
+}
+
 #[test]
 fn a_query_that_cannot_be_used_is_an_error_in_words() {
     let database = table_of(&SERVER, 1);
