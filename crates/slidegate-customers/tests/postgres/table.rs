@@ -67,6 +67,26 @@ fn a_key_ends_at_its_second_without_the_database() {
     assert_eq!(reader.find("k1"), KeyAnswer::Unknown);
 }
 
+/// The manual clock stands at the beginning of 2026, so the database's is ahead.
+#[test]
+fn minus_infinity_revokes_a_key_whatever_the_clocks_say() {
+    let database = table_of(&SERVER, 2);
+    let reader = Reader::start_with_clock(config(database.url()), ManualClock::default());
+    wait_until("the first load", || reader.find("k3") == KeyAnswer::Unknown);
+    expire(&database, "k1");
+    wait_until("the change", || {
+        matches!(reader.find("k1"), KeyAnswer::Known(KnownKey { expires: Some(_), .. }))
+    });
+    for key in ["k1", "k2"] {
+        let digest = digest(key);
+        database.sql(&format!(
+            "update api_keys set expires_at = '-infinity', changed_at = clock_timestamp() \
+             where digest = {digest}"
+        ));
+        reader.wait_for(key, &KeyAnswer::Unknown);
+    }
+}
+
 #[test]
 fn a_revoked_key_is_refused_within_one_poll() {
     let database = table_of(&SERVER, 1000);
