@@ -12,6 +12,7 @@ use crate::demo::{self, DemoArguments};
 use crate::digest::{self, DigestArguments};
 use crate::explain::{self, ExplainArguments};
 use crate::import::ImportCommand;
+use crate::man::{self, ManArguments};
 use crate::policy_test::{self, TestArguments};
 use crate::replay::{self, ReplayArguments};
 use crate::{server, terminal};
@@ -127,6 +128,10 @@ Examples:
         /// The shell
         shell: Shell,
     },
+
+    /// Write the manual pages into a directory
+    #[command(after_help = man::AFTER_HELP)]
+    Man(ManArguments),
 }
 
 #[derive(Debug, clap::Args)]
@@ -160,6 +165,7 @@ impl Cli {
             Command::Digest(arguments) => digest::run(&arguments),
             Command::Schema => terminal::show(config::SCHEMA),
             Command::Completions { shell } => completions(shell),
+            Command::Man(arguments) => man::run(&arguments, Cli::command()),
         }
     }
 }

@@ -28,6 +28,7 @@ mod identity_text;
 mod import;
 mod live_config;
 mod logs;
+mod man;
 mod observe;
 mod policy_test;
 mod preflight;

@@ -12,7 +12,10 @@ fn help_names_every_command_and_gives_examples() {
     assert_eq!(output.status.code(), Some(0));
     assert!(text.contains("exact sliding-window rate limiter"), "{text}");
     for command in
-        ["serve", "check", "explain", "test", "import", "demo", "digest", "schema", "completions"]
+        [
+            "serve", "check", "explain", "test", "import", "demo", "digest", "schema", "completions",
+            "man",
+        ]
     {
         assert!(text.contains(&format!("  {command} ")), "{command}: {text}");
     }
@@ -31,6 +34,7 @@ fn every_commands_help_has_an_example() {
         ("schema", "slidegate schema > slidegate.schema.json"),
         ("schema", "\n  #:schema https://raw.githubusercontent.com/"),
         ("completions", "slidegate completions bash"),
+        ("man", "slidegate man ~/.local/share/man/man1"),
     ] {
         let output = slidegate(&[command, "--help"]).output().unwrap();
         let text = String::from_utf8(output.stdout).unwrap();

@@ -6,6 +6,7 @@ mod check;
 mod cli;
 mod demo;
 mod explain;
+mod man;
 mod policy_tests;
 mod replay;
 
