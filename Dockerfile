@@ -19,7 +19,7 @@ RUN --mount=type=cache,target=/usr/local/cargo/registry \
     mkdir /state
 
 # Of the same Debian as the one above, so that the C library fits. It has no shell.
-FROM gcr.io/distroless/cc-debian12
+FROM gcr.io/distroless/cc-debian12:nonroot
 COPY --from=build /usr/bin/slidegate /usr/bin/slidegate
 # For snapshots: an image without a shell cannot make a directory that the user may write to.
 COPY --from=build --chown=65532:65532 /state /var/lib/slidegate

