@@ -1,5 +1,5 @@
-//! The image, the unit, compose, Kubernetes, the alerts and the dashboard: what can be known of them without
-//! Docker, systemd and a cluster. Their command lines, files, probes, queries and numbers are held against the
+//! The packages, the image, the unit, compose, Kubernetes, the alerts and the dashboard: what can be known of them
+//! without Docker, systemd and a cluster. Their command lines, files, probes, queries and numbers are held against the
 //! real programs.
 
 mod alerts;
@@ -7,6 +7,7 @@ mod compose;
 mod dockerfile;
 mod grafana;
 mod kubernetes;
+mod packages;
 mod systemd;
 
 use std::fs;
