@@ -17,6 +17,7 @@ mod redis;
 mod replay;
 mod resp;
 mod rls;
+mod soak;
 mod spread;
 mod tls;
 mod tower;
@@ -69,6 +70,8 @@ enum Bench {
     Faults(faults::Options),
     /// The most that each limiter admits in any window; writes docs/exactness.md.
     Exactness(exactness::Options),
+    /// Mixed traffic and faults for a long time, judged by what clients and the upstream saw.
+    Soak(soak::Options),
 }
 
 fn main() -> anyhow::Result<()> {
@@ -90,5 +93,6 @@ fn main() -> anyhow::Result<()> {
         Bench::Promises => promises::run(),
         Bench::Faults(options) => faults::run(&options),
         Bench::Exactness(options) => exactness::run(&options),
+        Bench::Soak(options) => soak::run(&options),
     }
 }
