@@ -39,15 +39,6 @@ const QUIET: Duration = Duration::from_secs(60);
 /// Files and connections to Redis that may be open or not.
 const SPARE_FDS: f64 = 4.0;
 
-/// The text of the gateway's configuration in a version.
-pub fn configuration(upstream: &Upstream, redis: &RedisServer, version: usize) -> String {
-    let options = Gateway::options("slidegate")
-        .key("upstream", &format!("\"http://{}\"", upstream.address()))
-        .timeouts("head = \"5s\", idle = \"20s\", response = \"10s\"")
-        .tables(&rules::tables(&redis.url(), version));
-    format!("unknown_keys = \"own\"\n{}", options.text())
-}
-
 impl Course {
     /// Makes the faults and takes samples until the time is over or the user ends it.
     pub fn run(
@@ -101,13 +92,12 @@ impl Course {
         let began = self.log.now();
         match fault {
             Fault::Reload { version } => {
-                self.reload(&configuration(&self.upstream, &self.redis, version), "ok");
+                self.reload(&self.configuration(version), "ok");
                 let done = self.log.now();
                 self.faults.reloads.push(Reload { version, asked: began, done });
             }
             Fault::BadReload => {
-                let text = configuration(&self.upstream, &self.redis, 0);
-                self.reload(&text.replace("quotas", "qoutas"), "failed");
+                self.reload(&self.configuration(0).replace("quotas", "qoutas"), "failed");
             }
             Fault::KillRedis => {
                 self.redis.kill();
@@ -130,6 +120,10 @@ impl Course {
             }
         }
         Ok(())
+    }
+
+    fn configuration(&self, version: usize) -> String {
+        rules::configuration(self.upstream.address(), &self.redis.url(), version)
     }
 
     fn reload(&self, configuration: &str, outcome: &str) {
@@ -155,8 +149,8 @@ impl Course {
         Ok(())
     }
 
-    /// Waits until what clients occupied is free again, and returns what is occupied then. Fails with
-    /// what is left.
+    /// Waits until what clients occupied is free again, and returns what is occupied then. Fails
+    /// with what is left.
     pub fn settle(&self, idle: &Footprint) -> anyhow::Result<Footprint> {
         let began = self.log.now();
         loop {
@@ -169,8 +163,8 @@ impl Course {
             }
             ensure!(
                 self.log.now() - began < QUIET,
-                "{fds} fds and {connections} connections are left without clients; there were {} fds \
-                 before. Open: {}",
+                "{fds} fds and {connections} connections are left without clients; there were {} \
+                 fds before. Open: {}",
                 idle.fds,
                 open_files(self.gateway.pid())
             );

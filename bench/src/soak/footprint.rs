@@ -42,15 +42,15 @@ impl Footprint {
     }
 }
 
-/// Memory may fluctuate by a tenth and 8 MB, because allocators keep pages for later. All else may by
-/// a tenth, by as many as a few clients have, and by the threads that read a configuration.
+/// Memory may fluctuate by a tenth and 8 MB, because allocators keep pages for later. All else may
+/// by a tenth, by as many as a few clients have, and by the threads that read a configuration.
 const SHARE: f64 = 0.1;
 const MEMORY_MB: f64 = 8.0;
 const FEW: f64 = 10.0;
 const THREADS: f64 = 4.0;
 
-/// Compares the thirds of a run. Tables fill in the warm-up, of which there is a tenth of the run, and
-/// at most two minutes.
+/// Compares the thirds of a run after a warm-up, in which tables fill: a tenth of the run, and at
+/// most two minutes.
 pub fn trends(samples: &[Footprint]) -> Vec<Trend> {
     let length = samples.last().map(|last| last.at).unwrap_or_default();
     let warm_up = (length / 10).min(Duration::from_secs(120));

@@ -20,7 +20,7 @@ use std::time::Duration;
 use anyhow::ensure;
 use slidegate_testbed::{Gateway, RedisServer, Slidegate};
 
-use self::course::{Course, configuration};
+use self::course::Course;
 use self::footprint::{Footprint, Trend, trends};
 use self::load::Load;
 use self::log::Log;
@@ -56,7 +56,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     let log = Log::new();
     let upstream = Upstream::start(&log, runtime.handle())?;
     let redis = RedisServer::options().appendonly().start();
-    let text = configuration(&upstream, &redis, 0);
+    let text = rules::configuration(upstream.address(), &redis.url(), 0);
     let gateway = Gateway::from(Slidegate::start(slidegate()?, &text));
     let idle = Footprint::of(&gateway, log.now());
     let load = Load::new(gateway.listener(), gateway.address("decisions"), &log);

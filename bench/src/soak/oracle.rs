@@ -6,8 +6,8 @@ use std::time::Duration;
 use super::log::{Exchange, Outcome};
 use super::rules::{Rule, Window};
 
-/// A request in flight while a reload is reported may be decided by the units before, and a lease by
-/// units that were fetched before.
+/// A request in flight while a reload is reported may be decided by the units before, and one from
+/// a lease by units that were prefetched before.
 const RELOAD_GRACE: Duration = Duration::from_secs(1);
 /// The gateway may notice a moment after the upstream is back.
 const UPSTREAM_GRACE: Duration = Duration::from_secs(2);
@@ -187,8 +187,8 @@ impl Verdict {
         if beyond > 0 {
             self.over_admitted += beyond;
             self.complaints.push(format!(
-                "{rule:?} admitted {beyond} units above its quota to account {account}, in the {} s \
-                 from {:.2} s on",
+                "{rule:?} admitted {beyond} units above its quota to account {account}, in the \
+                 {} s from {:.2} s on",
                 window.length.as_secs(),
                 at.as_secs_f64()
             ));

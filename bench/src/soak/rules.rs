@@ -1,6 +1,9 @@
 //! The policies of the run, and their units under each version of the configuration.
 
+use std::net::SocketAddr;
 use std::time::Duration;
+
+use crate::harness::fill;
 
 /// A policy, or one plan of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -34,13 +37,22 @@ pub struct Window {
 /// Versions of the configuration, which differ in all units.
 pub const VERSIONS: usize = 3;
 
-/// On a busy machine, Redis may be slower than the default of 50 ms without a fault.
-const DEADLINE_MS: u32 = 1000;
-
 /// Keys that are listed with the plan `pro`.
 pub const LISTED_KEYS: u32 = 8;
 
 impl Rule {
+    const ALL: [Self; 9] = [
+        Self::Address,
+        Self::Free,
+        Self::Pro,
+        Self::Leased,
+        Self::Login,
+        Self::Scrape,
+        Self::Strict,
+        Self::Tokens,
+        Self::Flood,
+    ];
+
     pub fn windows(self) -> &'static [Window] {
         const fn window(seconds: u64, units: [u32; VERSIONS]) -> Window {
             Window { length: Duration::from_secs(seconds), units }
@@ -91,11 +103,9 @@ impl Rule {
 
     /// The quotas in TOML.
     fn quotas(self, version: usize) -> String {
-        let quotas = self
-            .windows()
-            .iter()
-            .map(|window| format!("\"{}/{}s\"", window.units[version], window.length.as_secs()));
-        format!("quotas = [{}]", quotas.collect::<Vec<_>>().join(", "))
+        let quota =
+            |window: &Window| format!("{}/{}s", window.units[version], window.length.as_secs());
+        format!("{:?}", self.windows().iter().map(quota).collect::<Vec<_>>())
     }
 }
 
@@ -103,43 +113,17 @@ fn listed_key(number: u32) -> String {
     format!("listed-key-number-{number}")
 }
 
-/// The tables of the configuration after `[gateway]` and `[admin]`.
-pub fn tables(redis: &str, version: usize) -> String {
-    let keys = (0..LISTED_KEYS).map(|number| {
+/// The configuration in a version.
+pub fn configuration(upstream: SocketAddr, redis: &str, version: usize) -> String {
+    let key = |number| {
         let key = listed_key(number);
-        format!("[[api_key]]\nname = \"listed-{number}\"\nkey = \"{key}\"\nplan = \"pro\"\n")
-    });
-    let mut text = format!(
-        "[decisions]\nlisten = \"127.0.0.1:0\"\n[store]\nurl = {redis:?}\ndeadline = \"{DEADLINE_MS}ms\"\n\
-         [plans.free]\n{}\n[plans.pro]\n{}\n{}",
-        Rule::Free.quotas(version),
-        Rule::Pro.quotas(version),
-        keys.collect::<String>(),
-    );
-    let by_key = "identity = [\"api-key\"]";
-    for (rule, name, keys) in [
-        (Rule::Address, "address", "identity = [\"ip\"]"),
-        (Rule::Leased, "leased", "identity = [\"api-key\"]\nconsistency = \"async\""),
-        (Rule::Login, "login", "identity = [\"ip\"]\ncount = { status = [401] }"),
-        (
-            Rule::Scrape,
-            "scrape",
-            "identity = [\"api-key\"]\nban = { after = \"10/2s\", for = \"3s\" }",
-        ),
-        (Rule::Strict, "strict", "identity = [\"api-key\"]\non_store_error = \"deny\""),
-        (Rule::Tokens, "tokens", "identity = [\"user\"]"),
-    ] {
-        let (path, quotas) = (rule.path(), rule.quotas(version));
-        text += &format!(
-            "[[policy]]\nname = {name:?}\nmatch = {{ path = {path:?} }}\n{keys}\n{quotas}\n"
-        );
-    }
-    text += &format!(
-        "[[policy]]\nname = \"plan\"\nmatch = {{ path = \"/plan\" }}\n{by_key}\nplan = \"free\"\n"
-    );
-    text += &format!(
-        "[[policy]]\nname = \"flood\"\nidentity = [\"ip\"]\nscope = \"local\"\n{}\n",
-        Rule::Flood.quotas(version)
-    );
-    text
+        format!("[[api_key]]\nname = \"listed-{number}\"\nkey = {key:?}\nplan = \"pro\"\n")
+    };
+    let rules = Rule::ALL.map(|rule| (format!("{rule:?}"), rule.quotas(version)));
+    let mut blanks: Vec<(&str, String)> =
+        rules.iter().map(|(name, quotas)| (name.as_str(), quotas.clone())).collect();
+    blanks.push(("UPSTREAM", format!("http://{upstream}")));
+    blanks.push(("REDIS", redis.to_owned()));
+    blanks.push(("KEYS", (0..LISTED_KEYS).map(key).collect()));
+    fill(include_str!("soak.toml"), &blanks)
 }
