@@ -232,13 +232,15 @@ impl SlidegateOptions {
 }
 
 /// Variables that would change what is tested, if they are set where the tests run.
-const AMBIENT: [&str; 6] = [
+const AMBIENT: [&str; 8] = [
+    "NOTIFY_SOCKET",
     "RATE_LIMIT_ENABLED",
     "RATE_LIMIT_MAX",
     "RATE_LIMIT_POLICY",
     "RATE_LIMIT_TTL",
     "RATE_LIMIT_WINDOW_MS",
     "REDIS_URL",
+    "WATCHDOG_USEC",
 ];
 
 const CONFIGURATION: &str = "slidegate.toml";

@@ -9,7 +9,7 @@ use slidegate_proxy::{
     Bounds, Handler, ListenAddress, Listeners, Settings, Sockets, Timeouts, TrustedPeers, serve,
     serve_raw,
 };
-use tokio::runtime::Runtime;
+use tokio::runtime::{Handle, Runtime};
 use tokio::time::timeout;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -225,7 +225,7 @@ fn available_workers() -> usize {
 
 /// Worker threads, each with its own runtime: no request waits for another thread.
 #[derive(Debug, Default)]
-pub(crate) struct Workers(Vec<JoinHandle<usize>>);
+pub(crate) struct Workers(Vec<(Handle, JoinHandle<usize>)>);
 
 impl Workers {
     /// Begins one more. It ends when what it serves does.
@@ -235,16 +235,22 @@ impl Workers {
     {
         let index = self.0.len();
         let runtime = runtime().with_context(|| format!("cannot begin worker {index}"))?;
+        let handle = runtime.handle().clone();
         let thread = thread::Builder::new().name(format!("worker-{index}"));
         let thread = thread.spawn(move || runtime.block_on(serve()));
-        self.0.push(thread.with_context(|| format!("cannot begin worker {index}"))?);
+        self.0.push((handle, thread.with_context(|| format!("cannot begin worker {index}"))?));
         Ok(())
+    }
+
+    /// The runtime of each.
+    pub(super) fn runtimes(&self) -> Vec<Handle> {
+        self.0.iter().map(|(runtime, _)| runtime.clone()).collect()
     }
 
     /// Waits until all have ended. Returns how many connections they cut.
     pub(crate) fn join(self) -> usize {
-        let ended = self.0.into_iter().map(|worker| {
-            worker.join().unwrap_or_else(|_| {
+        let ended = self.0.into_iter().map(|(_, thread)| {
+            thread.join().unwrap_or_else(|_| {
                 tracing::error!("worker thread panicked");
                 0
             })

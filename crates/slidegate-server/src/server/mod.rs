@@ -4,6 +4,7 @@ mod banner;
 mod listeners;
 mod open_files;
 mod snapshot;
+mod systemd;
 mod wiring;
 
 use std::sync::Arc;
@@ -17,6 +18,7 @@ use self::banner::{banner, limits};
 use self::listeners::Workers;
 pub(crate) use self::listeners::{RunningServer, runtime};
 use self::snapshot::Snapshot;
+use self::systemd::ServiceState;
 pub(crate) use self::wiring::Server;
 use crate::config::{self, Loaded, Sources};
 use crate::customers::OpenCustomers;
@@ -69,6 +71,8 @@ async fn serve(
         terminal::announce(&banner(&server.config, &limits, &running.endpoints))?;
     }
     running.endpoints.log(&server.config, &limits);
+    let state = ServiceState::ready(&running.endpoints);
+    let watchdog = tokio::spawn(systemd::feed_watchdog(running.workers.runtimes()));
     if let Some(snapshot) = &snapshot {
         tokio::spawn(snapshot.clone().save_repeatedly());
     }
@@ -76,8 +80,11 @@ async fn serve(
     // However long a reload takes, signals end the server at once.
     tokio::select! {
         () = stop.next() => {}
-        () = reload_repeatedly(&mut server, &mut changes) => {}
+        () = reload_repeatedly(&mut server, &mut changes, &state) => {}
     }
+    // Its time ends with this message, and workers end soon.
+    systemd::stopping();
+    watchdog.abort();
     wait_to_drain(&running, server.config.drain_delay, &mut stop).await;
     let finish = finish(running.workers, snapshot, &mut stop);
     let leave = async {
@@ -109,10 +116,12 @@ async fn wait_to_drain(running: &RunningServer, delay: Duration, stop: &mut Stop
 }
 
 /// Reloads the configuration whenever it is to be. Never ends.
-async fn reload_repeatedly(server: &mut Server, changes: &mut Changes) {
+async fn reload_repeatedly(server: &mut Server, changes: &mut Changes, state: &ServiceState) {
     loop {
         let cause = changes.next().await;
-        server.reload(cause).await;
+        state.reloading();
+        let kept = server.reload(cause).await;
+        state.reloaded(&kept);
         changes.follow(server.data_files());
     }
 }

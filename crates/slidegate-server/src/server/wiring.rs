@@ -188,8 +188,9 @@ impl Server {
     }
 
     /// Reads the configuration again, on another thread, and puts it in force, or leaves everything as
-    /// it is.
-    pub(crate) async fn reload(&mut self, cause: Cause) {
+    /// it is. Returns what could not be read and stays as it was.
+    pub(crate) async fn reload(&mut self, cause: Cause) -> Vec<&'static str> {
+        let mut kept = Vec::new();
         match self.reloader.load().await {
             Ok((loaded, changes)) => {
                 loaded.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
@@ -200,11 +201,13 @@ impl Server {
                 let texts = texts.unwrap_or_else(|| vec![format!("{problems:#}")]);
                 self.observer.reload_failed(&texts);
                 tracing::error!("reload failed; keeping the previous configuration: {problems:#}");
+                kept.push("configuration");
             }
         }
-        if cause == Cause::Signal {
-            self.reload_certificates().await;
+        if cause == Cause::Signal && !self.reload_certificates().await {
+            kept.push("certificate");
         }
+        kept
     }
 
     /// Writes down that this is the end, and waits until it is on the disk, a moment.
@@ -245,7 +248,9 @@ impl Server {
         }
     }
 
-    async fn reload_certificates(&self) {
+    /// Returns whether all of them could be read.
+    async fn reload_certificates(&self) -> bool {
+        let mut all = true;
         for tls in self.tls.iter().chain(&self.rls_tls) {
             let loading = tls.clone();
             let loaded = self.reloader.loader.run(move || loading.reload()).await;
@@ -256,8 +261,10 @@ impl Server {
                         "certificate reload failed; keeping the previous one: {error:#}"
                     );
                     self.observer.certificate_reload_failed(format!("{error:#}"));
+                    all = false;
                 }
             }
         }
+        all
     }
 }

@@ -38,6 +38,7 @@ mod standing;
 mod standing_page;
 mod start;
 mod streaming;
+mod systemd;
 mod unread_bodies;
 mod upgrades;
 mod users;
