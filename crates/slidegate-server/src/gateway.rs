@@ -16,13 +16,14 @@ use slidegate_tower::{
 
 use crate::config::GatewayConfig;
 use crate::live_config::LiveConfig;
-use crate::observe::{ListenerKind, Observer, RequestOutcome};
+use crate::observe::{ListenerKind, Observer, RequestOutcome, TracedRequest, Tracer};
 
 /// The gateway, for all workers.
 pub(crate) struct Gateway {
     live: Arc<LiveConfig>,
     proxy: Arc<ReverseProxy>,
     observer: Observer,
+    tracer: Option<Arc<Tracer>>,
     clock: Arc<SystemClock>,
 }
 
@@ -32,12 +33,13 @@ impl Gateway {
         config: &GatewayConfig,
         live: Arc<LiveConfig>,
         observer: Observer,
+        tracer: Option<Arc<Tracer>>,
         clock: Arc<SystemClock>,
     ) -> Self {
         let counting = observer.clone();
         let on_broken_body = move || counting.upstream_body_failed();
         let proxy = Arc::new(ReverseProxy::new(config.proxy.clone(), on_broken_body));
-        Self { live, proxy, observer, clock }
+        Self { live, proxy, observer, tracer, clock }
     }
 
     /// Sends requests by other routes from now on.
@@ -47,11 +49,12 @@ impl Gateway {
 
     /// What answers the requests of one worker's connections.
     pub(crate) fn worker(&self, index: usize) -> GatewayWorker {
-        let Self { live, proxy, observer, clock } = self;
+        let Self { live, proxy, observer, tracer, clock } = self;
         GatewayWorker {
             live: live.clone(),
             proxy: proxy.clone(),
             observer: observer.for_worker(),
+            tracer: tracer.clone(),
             clock: clock.clone(),
             index,
         }
@@ -63,6 +66,7 @@ pub(crate) struct GatewayWorker {
     live: Arc<LiveConfig>,
     proxy: Arc<ReverseProxy>,
     observer: Observer,
+    tracer: Option<Arc<Tracer>>,
     clock: Arc<SystemClock>,
     index: usize,
 }
@@ -79,9 +83,22 @@ impl Handler for GatewayWorker {
         let began = self.clock.now();
         // Before anything is read from it, so that policies and upstream see the same.
         let inspected = self.proxy.inspect(&mut request, &settings.identity_headers);
-        let (method, path) = (request.method().clone(), request.uri().path_and_query().cloned());
+        let (method, target) = (request.method().clone(), request.uri().path_and_query().cloned());
+        let path = target.as_ref().map_or("", PathAndQuery::path);
         let client =
             settings.limiter.client_address.resolve_client(accepted.peer, request.headers());
+        let traced = self.tracer.as_deref().map(|tracer| {
+            let request = TracedRequest {
+                method: &method,
+                path,
+                headers: request.headers(),
+                version: request.version(),
+                is_secure: accepted.secure,
+                is_trusted: client.is_trusted,
+                began: self.clock.wall(),
+            };
+            (tracer, tracer.begin(request))
+        });
         let (mut decided, mut decision) = (None, None);
         let mut upstream = UpstreamOutcome::NotCalled;
         let response = match (inspected, settings.standing_for(request.uri())) {
@@ -108,6 +125,9 @@ impl Handler for GatewayWorker {
                         if let Some(pending) = &pending {
                             pending.restrict(request.headers_mut());
                         }
+                        if let Some((tracer, span)) = &traced {
+                            tracer.propagate(span, request.headers_mut());
+                        }
                         let (origin, paths) = (origin(client, &accepted), settings.paths);
                         // Boxed, so that refusals do not carry its large state.
                         let forward =
@@ -122,10 +142,10 @@ impl Handler for GatewayWorker {
                 }
             }
         };
-        self.observer.record(&RequestOutcome {
+        let outcome = RequestOutcome {
             listener: ListenerKind::Gateway,
             method: &method,
-            path: path.as_ref().map_or("", PathAndQuery::path),
+            path,
             client: client.client,
             status: response.status(),
             decision: decision.as_ref(),
@@ -134,7 +154,12 @@ impl Handler for GatewayWorker {
             asked: began,
             decided,
             ended: self.clock.now(),
-        });
+        };
+        self.observer.record(&outcome);
+        if let Some((tracer, span)) = traced.filter(|(_, span)| span.is_recording()) {
+            let route = self.proxy.route_prefix(settings.paths, path);
+            self.observer.end_span(tracer, *span, &outcome, route);
+        }
         response
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::certificates::Certificates;
 use crate::config::Preflight;
-use crate::observe::Trail;
+use crate::observe::{Trail, check_collector};
 use crate::{customers, disk, store};
 /// Checks one thing that a configuration names. Connects to nothing, and leaves nothing behind.
 pub(crate) fn check(step: Preflight<'_>) -> anyhow::Result<()> {
@@ -12,5 +12,6 @@ pub(crate) fn check(step: Preflight<'_>) -> anyhow::Result<()> {
         Preflight::Tls(files) => Certificates::load(files).map(drop),
         Preflight::Audit(config) => Trail::check(config),
         Preflight::Customers(config) => customers::check(config),
+        Preflight::Trace(config) => check_collector(config),
     }
 }

@@ -119,7 +119,7 @@ impl Forward<'_> {
             return Err(ProxyError::BodyTooLarge);
         }
         let routes = self.proxy.routes.load_full();
-        let route = self.route(&routes, request.uri().path()).ok_or(ProxyError::NoRoute)?;
+        let route = route(&routes, self.paths, request.uri().path()).ok_or(ProxyError::NoRoute)?;
         let permit = self.proxy.in_flight.begin(self.origin.client);
         let permit = permit.ok_or(ProxyError::Overloaded)?;
         let (mut head, body) = request.into_parts();
@@ -146,14 +146,6 @@ impl Forward<'_> {
             }
         }
         Err(failed)
-    }
-
-    fn route<'r>(&self, routes: &'r Routes, path: &str) -> Option<&'r Route> {
-        match self.paths.normal_form(path) {
-            // `OPTIONS *` asks about the server as a whole.
-            path if path == "*" => routes.find("/"),
-            path => routes.find(&path),
-        }
     }
 
     async fn send(
@@ -347,6 +339,15 @@ impl Forward<'_> {
             let body = UpstreamBody::new(incoming, connection, idle, on_broken, permit);
             ProxyBody::Upstream(Box::new(body))
         }))
+    }
+}
+
+/// The route of a request for a path.
+pub(super) fn route<'r>(routes: &'r Routes, paths: PathReading, path: &str) -> Option<&'r Route> {
+    match paths.normal_form(path) {
+        // `OPTIONS *` asks about the server as a whole.
+        path if path == "*" => routes.find("/"),
+        path => routes.find(&path),
     }
 }
 

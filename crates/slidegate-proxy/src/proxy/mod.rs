@@ -83,6 +83,12 @@ impl ReverseProxy {
         validate::inspect(request, self.config.headers, identity)
     }
 
+    /// The prefix of the route that a path has, as configured but for a slash at its end.
+    pub fn route_prefix(&self, paths: PathReading, path: &str) -> Option<String> {
+        let routes = self.routes.load();
+        forward::route(&routes, paths, path).map(|route| route.prefix().to_owned())
+    }
+
     /// Forwards a request that a worker has received.
     pub async fn forward(
         &self,

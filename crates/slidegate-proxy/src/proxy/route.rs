@@ -53,6 +53,11 @@ impl Routes {
 }
 
 impl Route {
+    /// The beginning of its paths.
+    pub(crate) fn prefix(&self) -> &str {
+        if self.prefix.is_empty() { "/" } else { &self.prefix }
+    }
+
     /// The servers in the order in which to try them: in turn, the healthy ones first.
     pub(crate) fn servers(&self) -> impl Iterator<Item = &Arc<Upstream>> {
         let turn = match self.servers.len() {

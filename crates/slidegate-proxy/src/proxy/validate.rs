@@ -54,13 +54,17 @@ fn is_framing(name: &str) -> bool {
     ["transfer-encoding", "content-length"].contains(&&*hyphened(name))
 }
 
+/// Headers that say who sends a request, and in which trace. They are end-to-end by definition.
+const PROTECTED: [&str; 5] =
+    ["cf-connecting-ip", "x-api-key", "authorization", "traceparent", "tracestate"];
+
 /// Removes the names of protected headers from `Connection`, which would remove the headers.
 fn keep_from_connection(headers: &mut HeaderMap, identity: &[HeaderName]) {
     let is_protected = |token: &str| {
         let Ok(name) = token.parse::<HeaderName>() else { return false };
         name.as_str().starts_with("x-forwarded-")
             || is_claim(name.as_str())
-            || ["cf-connecting-ip", "x-api-key", "authorization"].contains(&name.as_str())
+            || PROTECTED.contains(&name.as_str())
             || identity.contains(&name)
     };
     // A request with too many names is refused.

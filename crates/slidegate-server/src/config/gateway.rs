@@ -199,23 +199,28 @@ fn bounds(table: &Value<'_>) -> Bounds {
     }
 }
 
-const EXPECTED_UPSTREAM: &str =
-    "expected http or https, a host and perhaps a port, and no path, such as http://127.0.0.1:3000";
+/// Of a URL that names a server.
+pub(super) const EXPECTED_SERVER: &str =
+    "expected http or https, a host and perhaps a port, and no path";
 
 fn servers(value: &Value<'_>) -> Vec<Uri> {
     if value.is_set() && value.elements().is_empty() {
-        value.report(EXPECTED_UPSTREAM);
+        value.report(expected_upstream());
     }
     value.each(|value| {
         let text = value.text()?;
         // Credentials in it would appear in the log.
         let value = if text.contains('@') { &value.hidden() } else { value };
-        upstream(text).or_else(|| value.reject(EXPECTED_UPSTREAM))
+        server(text).or_else(|| value.reject(expected_upstream()))
     })
 }
 
-/// An upstream server.
-fn upstream(text: &str) -> Option<Uri> {
+fn expected_upstream() -> String {
+    format!("{EXPECTED_SERVER}, such as http://127.0.0.1:3000")
+}
+
+/// The server that a URL names, and nothing more.
+pub(super) fn server(text: &str) -> Option<Uri> {
     let uri: Uri = text.parse().ok()?;
     let is_known = matches!(uri.scheme_str(), Some("http" | "https"));
     let is_plain = uri.path_and_query().is_none_or(|path| path.as_str() == "/");
@@ -239,7 +244,7 @@ mod tests {
         for good in
             ["http://127.0.0.1:3000", "https://api.internal", "http://[::1]:80/", "http://a"]
         {
-            assert!(upstream(good).is_some(), "{good}");
+            assert!(server(good).is_some(), "{good}");
         }
         for bad in [
             "",
@@ -256,7 +261,7 @@ mod tests {
             "/x",
             "*",
         ] {
-            assert!(upstream(bad).is_none(), "{bad}");
+            assert!(server(bad).is_none(), "{bad}");
         }
     }
 }

@@ -26,6 +26,7 @@ mod standing;
 mod store;
 mod summary;
 pub(crate) mod throttle;
+mod trace;
 mod tree;
 mod values;
 
@@ -49,6 +50,7 @@ pub(crate) use self::sources::{File, MAX_BYTES, Sources, read_named};
 pub(crate) use self::standing::StandingConfig;
 pub(crate) use self::store::{RedisConfig, SnapshotConfig, StoreConfig};
 pub(crate) use self::summary::{ConfigSummary, LimitSummary};
+pub(crate) use self::trace::TraceConfig;
 pub(crate) use self::values::Secret;
 
 use std::collections::BTreeSet;
@@ -102,6 +104,8 @@ pub(crate) struct ServerConfig {
     pub(crate) log: LogConfig,
     /// The audit trail, if there is to be one.
     pub(crate) audit: Option<AuditConfig>,
+    /// Where spans of the gateway's requests go, if anywhere.
+    pub(crate) trace: Option<TraceConfig>,
 }
 
 /// Orchestrators kill a process that takes longer to stop.
@@ -216,6 +220,7 @@ fn read(root: &Value<'_>, enforced: bool) -> Option<Config> {
     let drain_delay = root.key("drain_delay").period(MAX_DRAIN_DELAY).unwrap_or_default();
     let log = LogConfig::read(&root.section("log"));
     let audit = root.key("audit").table().and_then(|table| AuditConfig::read(&table));
+    let trace = TraceConfig::read(root);
     let limiter = LimiterSections::read(root, resp.as_ref(), enforced);
 
     let policies = limiter.check(root);
@@ -223,6 +228,7 @@ fn read(root: &Value<'_>, enforced: bool) -> Option<Config> {
     let endpoints = [decisions.as_ref(), resp_endpoint, rls.as_ref(), Some(&admin)];
     endpoints::check(root, gateway.as_ref(), endpoints);
     StandingConfig::check(root, gateway.is_some());
+    TraceConfig::check(root, gateway.is_some());
     if let Some(StoreConfig::Redis(redis)) = &store {
         let mut names: Vec<&str> = limiter.policies.iter().map(|policy| &*policy.name).collect();
         names.extend(resp.iter().flat_map(|_| throttle::POLICIES));
@@ -269,6 +275,7 @@ fn read(root: &Value<'_>, enforced: bool) -> Option<Config> {
         drain_delay,
         log,
         audit,
+        trace,
     };
     Some(Config { server, limiter, data_files, files })
 }

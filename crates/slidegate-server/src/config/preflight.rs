@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::config::{AuditConfig, CustomersConfig, RedisConfig, TlsFiles};
+use crate::config::{AuditConfig, CustomersConfig, RedisConfig, TlsFiles, TraceConfig};
 
 /// Something outside of the configuration that a server needs to start. Who starts one checks it; a
 /// failure is reported where the configuration names it.
@@ -18,6 +18,8 @@ pub(crate) enum Preflight<'c> {
     Audit(&'c AuditConfig),
     /// The sources of keys and tokens.
     Customers(&'c CustomersConfig),
+    /// The certificate authority of the collector of spans.
+    Trace(&'c TraceConfig),
 }
 
 /// Checks one of them.

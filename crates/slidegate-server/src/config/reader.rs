@@ -312,6 +312,17 @@ impl<'t> Value<'t> {
         })
     }
 
+    /// A number from 0 to 1, of which TOML has whole ones and others.
+    pub(super) fn share(&self) -> Option<f64> {
+        let number = match &self.node?.content {
+            Content::Integer(number) => Some(*number as f64),
+            Content::Other(text) => text.parse().ok(),
+            _ => None,
+        };
+        let share = number.filter(|number| (0.0..=1.0).contains(number));
+        share.or_else(|| self.reject("expected a number from 0 to 1, such as 0.1"))
+    }
+
     /// A length of time that is at most `most`.
     pub(super) fn period(&self, most: Duration) -> Option<Duration> {
         let Period(period) = self.parsed()?;

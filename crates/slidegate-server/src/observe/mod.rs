@@ -13,10 +13,12 @@ mod process;
 mod request_log;
 mod request_metrics;
 mod series;
+mod span_export;
 #[cfg(test)]
 mod tests;
 mod token_failures;
 mod top_accounts;
+mod trace;
 
 use std::net::IpAddr;
 
@@ -34,8 +36,10 @@ pub(crate) use self::page::MetricsFormat;
 pub(crate) use self::policy_metrics::PolicyTotals;
 pub(crate) use self::request_metrics::RequestTotals;
 pub(crate) use self::series::{STEP, Sampler};
+pub(crate) use self::span_export::check_collector;
 pub(crate) use self::token_failures::TokenFailures;
 pub(crate) use self::top_accounts::SeenAccount;
+pub(crate) use self::trace::{TracedRequest, Tracer};
 
 /// A request that has been answered.
 #[derive(Debug)]

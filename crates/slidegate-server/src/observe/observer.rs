@@ -30,6 +30,7 @@ use super::request_log::{DenialLog, log_access};
 use super::request_metrics::{RequestMetrics, RequestTotals};
 use super::token_failures::TokenFailures;
 use super::top_accounts::TopAccounts;
+use super::trace::{RequestSpan, Tracer};
 use super::{ListenerKind, RequestOutcome, UpstreamError, VerdictLabel, process};
 use crate::config::LogConfig;
 use crate::store::AnyStore;
@@ -70,6 +71,8 @@ struct ObserverState {
     token_failures: Arc<TokenFailures>,
     /// Who sends requests, by systems of the operator's.
     customers: OnceLock<Arc<Customers>>,
+    /// Begins spans of requests, if they are exported.
+    tracer: OnceLock<Arc<Tracer>>,
     audit: Option<Trail>,
     /// Whether there is a line for every request.
     access_log: bool,
@@ -141,6 +144,7 @@ impl Observer {
             accounts: TopAccounts::default(),
             peeks: PeekDetector::new(&gate.policies()),
             customers: OnceLock::new(),
+            tracer: OnceLock::new(),
             operations,
             settlements,
             reloads,
@@ -202,6 +206,18 @@ impl Observer {
             let event = DecisionEvent::new(outcome, verdict, &gate.policies());
             audit.record(state.clock.wall(), &AuditEvent::Decision(event));
         }
+    }
+
+    /// Ends the span of a request that was answered, which the route with this prefix is for.
+    pub(crate) fn end_span(
+        &self,
+        tracer: &Tracer,
+        span: RequestSpan,
+        outcome: &RequestOutcome<'_>,
+        route: Option<String>,
+    ) {
+        let verdict = VerdictLabel::of(outcome);
+        tracer.end(span, outcome, verdict, route, || self.gate().policies());
     }
 
     /// Counts what became of a charge that was held until the response was known.
@@ -453,6 +469,12 @@ impl Observer {
         self.0.customers.get().map(|customers| &**customers)
     }
 
+    /// Has spans among the metrics, from now on.
+    pub(crate) fn watch_tracer(&self, tracer: Arc<Tracer>) {
+        // As for the customers.
+        let _ = self.0.tracer.set(tracer);
+    }
+
     /// The gate that is observed.
     pub(crate) fn gate(&self) -> &Gate<AnyStore> {
         &self.0.gate
@@ -508,6 +530,14 @@ impl Collector for Observer {
         gate_metrics::encode(&self.0.gate, page)?;
         if let Some(customers) = self.customers() {
             customer_metrics::encode(customers, page)?;
+        }
+        if let Some(tracer) = self.0.tracer.get() {
+            page.family(
+                "slidegate_trace_spans",
+                "Spans of sampled requests, by outcome: exported, dropped (the queue was full) or \
+                 failed (the collector did not take them).",
+                tracer.counts().by_outcome(),
+            )?;
         }
         page.metric(
             "slidegate_denial_log_left_out",

@@ -107,7 +107,8 @@ fn option<T: Display>(item: Option<T>) -> String {
     item.map_or_else(|| "none".to_owned(), |item| item.to_string())
 }
 
-/// The sections that differ and that only a restart changes: endpoints, store, log and audit trail.
+/// The sections that differ and that only a restart changes: endpoints, store, log, audit trail and
+/// traces.
 pub(crate) fn needs_restart(old: &ServerConfig, new: &ServerConfig) -> Vec<&'static str> {
     // Routes are applied by a reload.
     let gateway = |config: &ServerConfig| {
@@ -128,6 +129,7 @@ pub(crate) fn needs_restart(old: &ServerConfig, new: &ServerConfig) -> Vec<&'sta
         ("drain_delay", old.drain_delay == new.drain_delay),
         ("log", old.log == new.log),
         ("audit", old.audit == new.audit),
+        ("trace", old.trace == new.trace),
     ];
     sections.into_iter().filter_map(|(section, is_same)| (!is_same).then_some(section)).collect()
 }
@@ -243,5 +245,9 @@ mod tests {
         assert_eq!(needs_restart(&before, &rerouted), [""; 0]);
         let elsewhere = "[gateway]\nupstream = 'http://a'\nlisten = '127.0.0.1:81'\n[admin]\nlisten = '127.0.0.1:82'";
         assert_eq!(needs_restart(&before, &config(elsewhere)), ["gateway", "admin"]);
+        let traced = "[gateway]\nupstream = 'http://a'\n[trace]\notlp = 'http://c:4317'";
+        assert_eq!(needs_restart(&before, &config(traced)), ["trace"]);
+        let fewer = config(&format!("{traced}\nratio = 0.5"));
+        assert_eq!(needs_restart(&config(traced), &fewer), ["trace"]);
     }
 }

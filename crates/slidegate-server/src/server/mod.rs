@@ -57,6 +57,9 @@ pub(crate) fn run(sources: Sources) -> anyhow::Result<()> {
     ended
 }
 
+/// How long the end waits for the collector of spans to take the last ones.
+const LAST_EXPORT_TIMEOUT: Duration = Duration::from_secs(3);
+
 /// Opens all endpoints, and closes them when it is time.
 async fn serve(
     mut server: Server,
@@ -93,6 +96,12 @@ async fn serve(
         }
     };
     let (cut_off, ()) = tokio::join!(finish, leave);
+    if let Some(tracer) = &server.tracer {
+        tokio::select! {
+            () = tracer.shut_down(LAST_EXPORT_TIMEOUT) => {}
+            () = stop.next() => {}
+        }
+    }
     server.end();
     tracing::info!(requests_cut_off = cut_off != Some(0), connections_cut_off = cut_off, "stopped");
     anyhow::ensure!(cut_off.is_some(), "stopped before all requests in flight had finished");

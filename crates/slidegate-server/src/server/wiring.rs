@@ -23,7 +23,7 @@ use crate::envoy::{self, EnvoyService};
 use crate::gateway::Gateway;
 use crate::holds::Holds;
 use crate::live_config::LiveConfig;
-use crate::observe::{ListenerKind, Observer, Trail};
+use crate::observe::{ListenerKind, Observer, Tracer, Trail};
 use crate::reload::{self, Cause, Loader, Reloader};
 use crate::resp::Resp;
 use crate::shared::{BanQueue, Exchange, Heartbeats, OverrideService, Persistence};
@@ -43,6 +43,8 @@ pub(crate) struct Server {
     /// The clock by which all endpoints time requests for the observer.
     pub(crate) clock: Arc<SystemClock>,
     holds: Arc<Holds>,
+    /// Begins spans of the gateway's requests, if they are exported.
+    pub(crate) tracer: Option<Arc<Tracer>>,
     audit: Option<WorkerGuard>,
     /// What it was started with.
     pub(crate) config: Arc<ServerConfig>,
@@ -86,6 +88,10 @@ impl Server {
         if let Some(customers) = customers {
             observer.watch_customers(customers);
         }
+        let trace = config.trace.as_ref();
+        let tracer = trace.map(|config| Tracer::new(config, clock.clone())).transpose()?;
+        let tracer = tracer.map(Arc::new);
+        tracer.iter().for_each(|tracer| observer.watch_tracer(tracer.clone()));
         let settling = observer.clone();
         live.on_settled(move |charge, outcome| settling.response_cost(charge, outcome));
         let heartbeats = Arc::new(Heartbeats::new(observer.started_at()));
@@ -99,8 +105,10 @@ impl Server {
             gateway.and_then(|gateway| gateway.tls.as_ref()).map(Certificates::load).transpose()?;
         let rls = config.rls.as_ref();
         let rls_tls = rls.and_then(|rls| rls.tls.as_ref()).map(Certificates::load).transpose()?;
-        let gateway = gateway
-            .map(|config| Gateway::new(config, live.clone(), observer.clone(), clock.clone()));
+        let gateway = gateway.map(|config| {
+            let (live, observer, clock) = (live.clone(), observer.clone(), clock.clone());
+            Gateway::new(config, live, observer, tracer.clone(), clock)
+        });
         let persistence = match &exchange {
             Some(exchange) => Persistence::Redis(exchange.clone()),
             None => Persistence::beside(config.store.snapshot()),
@@ -129,6 +137,7 @@ impl Server {
             rls_tls,
             clock,
             holds,
+            tracer,
             audit,
             config,
             enforced,

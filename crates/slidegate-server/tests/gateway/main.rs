@@ -39,6 +39,7 @@ mod standing_page;
 mod start;
 mod streaming;
 mod systemd;
+mod traces;
 mod unread_bodies;
 mod upgrades;
 mod users;

@@ -55,6 +55,12 @@ fn customers_that_nothing_counts_or_names_are_warned_of() {
 }
 
 #[test]
+fn the_port_of_another_protocol_is_warned_of() {
+    let trace = |port: &str| format!("{GATEWAY}[trace]\notlp = 'http://c:{port}'\n{API}");
+    check(&trace("4318"), "trace.otlp: 4318 is the usual port of OTLP over HTTP", &trace("4317"));
+}
+
+#[test]
 fn a_header_that_no_peer_may_send_is_warned_of() {
     check(
         &format!("{GATEWAY}client_address = 'x-forwarded-for'"),

@@ -21,7 +21,7 @@ static VALIDATOR: LazyLock<Validator> = LazyLock::new(|| jsonschema::validator_f
 /// Together they have every table, and every key with a default beside what it needs.
 const BASES: [&str; 9] = [
     "[gateway]\nupstream = 'http://a'\nroute = [{ prefix = '/b', upstream = 'http://b' }]\n\
-     tls = { certificate = 'a.pem', key = 'a.key' }\ntimeouts = {}\nbounds = {}\n[standing]\n",
+     tls = { certificate = 'a.pem', key = 'a.key' }\ntimeouts = {}\nbounds = {}\n[standing]\n[trace]\notlp = 'http://a'\n",
     "[decisions]\n[resp]\n[rls]\n[rls.tls]\ncertificate = 'a.pem'\nkey = 'a.key'\n[admin]\n[headers]\n\
      [refusal]\nshape = 'text'\n[log]\n[audit]\nfile = 'a'\n",
     "[store]\nsnapshot = { file = 'a' }\n[refusal]\ntemplate = 'x'\n[exempt]\n[blocked.headers]\nx-a = 'b'\n",
