@@ -11,12 +11,18 @@ fn help_names_every_command_and_gives_examples() {
     let text = String::from_utf8(output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(0));
     assert!(text.contains("exact sliding-window rate limiter"), "{text}");
-    for command in
-        [
-            "serve", "check", "explain", "test", "import", "demo", "digest", "schema", "completions",
-            "man",
-        ]
-    {
+    for command in [
+        "serve",
+        "check",
+        "explain",
+        "test",
+        "import",
+        "demo",
+        "digest",
+        "schema",
+        "completions",
+        "man",
+    ] {
         assert!(text.contains(&format!("  {command} ")), "{command}: {text}");
     }
     assert!(text.contains("Examples:\n  slidegate demo"), "{text}");
