@@ -37,46 +37,46 @@ const BAD_FORM: &[(&str, &str)] = &[
         "test.toml:2: resp.port: unknown key: expected listen, on_store_error,",
     ),
     (
-        (
-            "[gateway]\nupstream = 'http://a'\n[trace]\nratio = 0.1",
-            "test.toml:3: trace.otlp: missing: expected a collector's URL, such as http://127.0.0.1:4317",
-        ),
-        (
-            "[gateway]\nupstream = 'http://a'\n[trace]\notlp = 'localhost:4317'",
-            "test.toml:4: trace.otlp = \"localhost:4317\": expected http or https, a host and perhaps a port, and no path, such as http://127.0.0.1:4317",
-        ),
-        (
-            "[gateway]\nupstream = 'http://a'\n[trace]\notlp = 'http://a:4318/v1/traces'",
-            "test.toml:4: trace.otlp = \"http://a:4318/v1/traces\": expected http or https, a host",
-        ),
-        (
-            "[gateway]\nupstream = 'http://a'\n[trace]\notlp = 'http://me:hunter2@a'",
-            "test.toml:4: trace.otlp = (hidden): expected http or https",
-        ),
-        (
-            "[gateway]\nupstream = 'http://a'\n[trace]\notlp = 'http://a'\nratio = 1.5",
-            "test.toml:5: trace.ratio = 1.5: expected a number from 0 to 1, such as 0.1",
-        ),
-        (
-            "[gateway]\nupstream = 'http://a'\n[trace]\notlp = 'http://a'\nratio = '10%'",
-            "test.toml:5: trace.ratio = \"10%\": expected a number from 0 to 1, such as 0.1",
-        ),
-        (
-            "[gateway]\nupstream = 'http://a'\n[trace]\notlp = 'http://a'\nratio = nan",
-            "test.toml:5: trace.ratio = nan: expected a number from 0 to 1",
-        ),
-        (
-            "[gateway]\nupstream = 'http://a'\n[trace]\notlp = 'http://a'\nidentity = 'yes'",
-            "test.toml:5: trace.identity = ",
-        ),
-        (
-            "[gateway]\nupstream = 'http://a'\n[trace]\notlp = 'http://a'\nservice_name = ''",
-            "test.toml:5: trace.service_name = \"\": expected a name",
-        ),
-        (
-            "[gateway]\nupstream = 'http://a'\n[trace]\notlp = 'http://a'\nsample = 1",
-            "test.toml:5: trace.sample: unknown key: expected ",
-        ),
+        "[gateway]\nupstream = 'http://a'\n[trace]\nratio = 0.1",
+        "test.toml:3: trace.otlp: missing: expected a collector's URL, such as http://127.0.0.1:4317",
+    ),
+    (
+        "[gateway]\nupstream = 'http://a'\n[trace]\notlp = 'localhost:4317'",
+        "test.toml:4: trace.otlp = \"localhost:4317\": expected http or https, a host and perhaps a port, and no path, such as http://127.0.0.1:4317",
+    ),
+    (
+        "[gateway]\nupstream = 'http://a'\n[trace]\notlp = 'http://a:4318/v1/traces'",
+        "test.toml:4: trace.otlp = \"http://a:4318/v1/traces\": expected http or https, a host",
+    ),
+    (
+        "[gateway]\nupstream = 'http://a'\n[trace]\notlp = 'http://me:hunter2@a'",
+        "test.toml:4: trace.otlp = (hidden): expected http or https",
+    ),
+    (
+        "[gateway]\nupstream = 'http://a'\n[trace]\notlp = 'http://a'\nratio = 1.5",
+        "test.toml:5: trace.ratio = 1.5: expected a number from 0 to 1, such as 0.1",
+    ),
+    (
+        "[gateway]\nupstream = 'http://a'\n[trace]\notlp = 'http://a'\nratio = '10%'",
+        "test.toml:5: trace.ratio = \"10%\": expected a number from 0 to 1, such as 0.1",
+    ),
+    (
+        "[gateway]\nupstream = 'http://a'\n[trace]\notlp = 'http://a'\nratio = nan",
+        "test.toml:5: trace.ratio = nan: expected a number from 0 to 1",
+    ),
+    (
+        "[gateway]\nupstream = 'http://a'\n[trace]\notlp = 'http://a'\nidentity = 'yes'",
+        "test.toml:5: trace.identity = ",
+    ),
+    (
+        "[gateway]\nupstream = 'http://a'\n[trace]\notlp = 'http://a'\nservice_name = ''",
+        "test.toml:5: trace.service_name = \"\": expected a name",
+    ),
+    (
+        "[gateway]\nupstream = 'http://a'\n[trace]\notlp = 'http://a'\nsample = 1",
+        "test.toml:5: trace.sample: unknown key: expected ",
+    ),
+    (
         "[gateway]\nupstream = 'http://a'\n[standing]\npaht = '/x'",
         "test.toml:4: standing.paht: unknown key: did you mean path?",
     ),
