@@ -11,6 +11,7 @@ COPY crates crates
 COPY examples examples
 COPY bench bench
 COPY testbed testbed
+COPY fuzz fuzz
 ENV CARGO_PROFILE_RELEASE_STRIP=symbols
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,target=/src/target \
