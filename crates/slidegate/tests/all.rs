@@ -9,6 +9,7 @@ mod conformance;
 mod customers;
 mod descriptors;
 mod exactness;
+mod fuzz;
 mod gate;
 mod invented;
 mod limiter;

@@ -1,6 +1,6 @@
 //! Paths in every spelling: no policy is evaded, and no exemption is reached by a detour.
 
-mod properties;
+pub(crate) mod properties;
 
 use std::borrow::Cow;
 
