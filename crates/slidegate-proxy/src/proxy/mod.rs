@@ -8,6 +8,8 @@ mod in_flight;
 mod pool;
 mod proxy_headers;
 mod route;
+#[cfg(test)]
+mod tests;
 mod tunnel;
 mod upstream;
 mod upstream_stream;
