@@ -5,6 +5,7 @@
 mod axum;
 mod client_address;
 mod detectors;
+mod fuzz;
 mod headers;
 mod http_page;
 mod outgoing;
