@@ -6,6 +6,8 @@ mod config;
 mod invalid;
 mod issuer;
 mod jwks;
+#[cfg(test)]
+mod tests;
 mod unverified;
 
 use std::fmt;
