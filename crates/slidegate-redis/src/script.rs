@@ -1,5 +1,8 @@
 //! The scripts: their texts, their arguments and their replies.
 
+#[cfg(test)]
+mod tests;
+
 use std::io;
 use std::time::Duration;
 
@@ -248,8 +251,8 @@ const STANDING_BYTES: usize = 17;
 const ENTRY_BYTES: usize = 10;
 /// The bytes of the time that a reply begins with.
 const TIME_BYTES: usize = 8;
-/// An answer begins with one of these, or with zero if the request was denied. After the last one
-/// there is an error in its place.
+/// An answer begins with one of these. After the last one there is an error in its place.
+const DENIED: u8 = 0;
 const SPENT: u8 = 1;
 const FAILED: u8 = 2;
 
@@ -276,10 +279,18 @@ impl<'r> AnswerReader<'r> {
             let length = number(self.take(2)?);
             return Err(error_in(self.take(length as usize)?).into());
         }
+        // What is no answer must not deny a request, nor promise it what no quota has.
+        if ![DENIED, SPENT].contains(&verdict) {
+            return Err(RedisStoreError::Reply);
+        }
         let standing = |quota: &Quota| {
             let bytes = self.take(STANDING_BYTES)?;
+            let remaining = number(&bytes[..4]) as u32;
+            if remaining > quota.units().get() {
+                return Err(RedisStoreError::Reply);
+            }
             let standing = Standing::untouched(*quota)
-                .with_remaining(number(&bytes[..4]) as u32)
+                .with_remaining(remaining)
                 .with_retry_after(Duration::from_micros(number(&bytes[4..10])))
                 .with_reset_after(Duration::from_micros(number(&bytes[10..16])));
             let had_room = bytes[16] == 1;
@@ -300,7 +311,11 @@ impl<'r> AnswerReader<'r> {
                 let stamp = Timestamp::from_millis(number(&bytes[..6]));
                 let units = number(&bytes[6..]) as u32;
                 match entries.last_mut() {
-                    Some(last) if last.stamp == stamp => last.units += units,
+                    Some(last) if last.stamp > stamp => return Err(RedisStoreError::Reply),
+                    // What is in Redis may be another program's.
+                    Some(last) if last.stamp == stamp => {
+                        last.units = last.units.saturating_add(units);
+                    }
                     _ => entries.push(LedgerEntry { stamp, units }),
                 }
             }
