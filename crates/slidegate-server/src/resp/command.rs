@@ -133,6 +133,10 @@ pub(super) fn first(read: &[u8]) -> Result<Option<(Arguments<'_>, usize)>, Proto
             Ok(None) => return incomplete(),
             Ok(Some(_)) | Err(_) => return Err(ProtocolError::Form),
         }
+        // Also if all of it has come at once: the same command is refused where it comes in pieces.
+        if at > MAX_BYTES {
+            return Err(ProtocolError::Bytes);
+        }
     }
     Ok(Some((arguments, at)))
 }

@@ -2,6 +2,8 @@
 
 #![allow(clippy::disallowed_methods, reason = "a client at a socket lives by the real clock")]
 
+mod fuzz;
+
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
@@ -34,6 +36,30 @@ const LOG: LogConfig = LogConfig { format: LogFormat::Json, level: String::new()
 /// Longer than anything takes that is to happen, even on a busy machine.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
+/// What a listener answers by, on a store whose clock stands still.
+fn resp(token: Option<&str>) -> Resp {
+    let jobs = Policy::new("jobs").identity([Source::User]).quota(Quota::per_minute(5));
+    let built = policies(Default::default())
+        .into_iter()
+        .fold(Policies::builder().policy(jobs), |builder, policy| builder.policy(policy));
+    let address = ClientAddress::new(AddressSource::Peer, []);
+    let limiter = LimiterConfig::new(built.build().unwrap(), Responder::new(), address);
+    let clock = ManualClock::new(Timestamp::from_millis(1_700_000_000_000));
+    let store = MemoryStore::builder().clock(clock).build();
+    let live = LiveConfig::of(limiter, store);
+    let (gate, clock) = (live.gate().clone(), Arc::new(SystemClock::new()));
+    let observer = Observer::new(gate.clone(), &LOG, None, clock.clone());
+    let overrides = Arc::new(OverrideService::open(gate, Persistence::Process).unwrap());
+    let within = Duration::from_secs(60);
+    let holds = Arc::new(Holds::new(observer.clone(), clock.clone(), within));
+    let failures = observer.token_failures();
+    let token =
+        token.map(|token| RequiredToken::new(&Secret::new(token), ListenerKind::Resp, failures));
+    let operator =
+        Operator { live: live.clone(), overrides, observer, recent: RecentLists::default() };
+    Resp { live, operator, clock, holds, token }
+}
+
 /// A listener with a worker of its own.
 struct Endpoint {
     address: SocketAddr,
@@ -48,27 +74,7 @@ impl Endpoint {
     }
 
     fn with(timeouts: &Timeouts, token: Option<&str>) -> Self {
-        let jobs = Policy::new("jobs").identity([Source::User]).quota(Quota::per_minute(5));
-        let built = policies(Default::default())
-            .into_iter()
-            .fold(Policies::builder().policy(jobs), |builder, policy| builder.policy(policy));
-        let address = ClientAddress::new(AddressSource::Peer, []);
-        let limiter = LimiterConfig::new(built.build().unwrap(), Responder::new(), address);
-        let clock = ManualClock::new(Timestamp::from_millis(1_700_000_000_000));
-        let store = MemoryStore::builder().clock(clock).build();
-        let live = LiveConfig::of(limiter, store);
-        let (gate, clock) = (live.gate().clone(), Arc::new(SystemClock::new()));
-        let observer = Observer::new(gate.clone(), &LOG, None, clock.clone());
-        let overrides = Arc::new(OverrideService::open(gate, Persistence::Process).unwrap());
-        let within = Duration::from_secs(60);
-        let holds = Arc::new(Holds::new(observer.clone(), clock.clone(), within));
-        let failures = observer.token_failures();
-        let token = token
-            .map(|token| RequiredToken::new(&Secret::new(token), ListenerKind::Resp, failures));
-        let operator =
-            Operator { live: live.clone(), overrides, observer, recent: RecentLists::default() };
-        let resp = Resp { live, operator, clock, holds, token };
-
+        let resp = resp(token);
         let settings = Settings::new(timeouts, &Bounds::default());
         let connections = settings.connections().clone();
         let listen = ListenAddress::Tcp("127.0.0.1:0".parse().unwrap());
@@ -175,6 +181,7 @@ fn a_command_is_read_whole_or_not_yet() {
 fn what_is_no_command_is_refused_before_it_takes_memory_or_stack() {
     let nested = b"*1\r\n".repeat(MAX_BYTES / 4);
     let huge = [&b"*2\r\n$4\r\nECHO\r\n$999999999\r\n"[..], &vec![b'x'; MAX_BYTES]].concat();
+    let whole = encoded(&format!("ECHO {}", "x".repeat(MAX_BYTES)));
     let many = format!("*65\r\n{}", "$1\r\nx\r\n".repeat(65));
     for (sent, error) in [
         (&b"GET / HTTP/1.1\r\n\r\n"[..], ProtocolError::Form),
@@ -193,6 +200,7 @@ fn what_is_no_command_is_refused_before_it_takes_memory_or_stack() {
         (many.as_bytes(), ProtocolError::Arguments),
         (&nested, ProtocolError::Form),
         (&huge, ProtocolError::Bytes),
+        (&whole, ProtocolError::Bytes),
     ] {
         let shown = String::from_utf8_lossy(&sent[..sent.len().min(40)]);
         assert_eq!(first(sent), Err(error), "{shown}");
@@ -231,6 +239,8 @@ fn a_call_is_an_exact_window_and_a_shorter_one_for_bursts() {
     ] {
         assert_eq!(call(style, arguments).unwrap(), expected, "{arguments}");
     }
+    let most = call(RedisCell, "k 2147483647 4294967295 31622400").unwrap();
+    assert_eq!(most[1], "2147483648/15811200004ms throttle-burst:15811200004ms:k");
     for (style, arguments, error) in [
         (
             RedisCell,

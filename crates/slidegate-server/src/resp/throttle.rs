@@ -69,7 +69,9 @@ impl Call {
         let mut charges = SmallVec::new();
         charges.push(charge(WINDOW, key, count, period_ms));
         if burst < count {
-            let window_ms = (period_ms * burst).div_ceil(count);
+            // Of 366 days and of four billion units, the product has more than 64 bits.
+            let window_ms = (u128::from(period_ms) * u128::from(burst)).div_ceil(count.into());
+            let window_ms = u64::try_from(window_ms).expect("a part of the period");
             if window_ms < MIN_WINDOW_MS {
                 let least = (count * MIN_WINDOW_MS).div_ceil(period_ms) - above;
                 return Err(format!(
