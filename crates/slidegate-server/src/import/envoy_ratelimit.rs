@@ -16,6 +16,7 @@ use serde_saphyr::Spanned;
 use slidegate::Quota;
 use slidegate::limit::Name;
 use toml::Value;
+use toml_writer::ToTomlKey;
 
 use crate::config::SCHEMA_LINE;
 
@@ -355,16 +356,11 @@ fn made_name(path: &RulePath<'_>) -> String {
 
 fn policy(path: &RulePath<'_>, name: &str, quota: Quota, shadow: bool) -> String {
     let quoted = |text: &str| Value::from(text).to_string();
-    let key = |key: &str| match key.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-".contains(&b))
-    {
-        true => key.to_owned(),
-        false => quoted(key),
-    };
-    let entry = |step: &Step| format!("{} = {}", key(&step.key), quoted(&step.pattern));
+    let entry = |step: &Step| format!("{} = {}", step.key.to_toml_key(), quoted(&step.pattern));
     let entries: Vec<_> = path.steps.iter().map(entry).collect();
     let kept = path.steps.iter().filter(|step| !step.except.is_empty());
     let except: Vec<_> = kept
-        .map(|step| format!("{} = {}", key(&step.key), Value::from(step.except.clone())))
+        .map(|step| format!("{} = {}", step.key.to_toml_key(), Value::from(step.except.clone())))
         .collect();
     let except = match except.is_empty() {
         true => String::new(),

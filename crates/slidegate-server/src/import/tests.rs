@@ -1,5 +1,7 @@
 //! What becomes of other limiters' configurations.
 
+mod fuzz;
+
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
