@@ -2,6 +2,7 @@
 
 mod bad;
 mod files;
+mod fuzz;
 mod keys;
 mod lints;
 mod networks;

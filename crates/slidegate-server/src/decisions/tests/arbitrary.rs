@@ -6,8 +6,8 @@ use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use serde_json::{Value, json};
 
-use super::api;
 use super::openapi::is_question;
+use super::{DecisionsApi, api};
 
 /// JSON that is often nearly right.
 fn nearly() -> impl Strategy<Value = Value> {
@@ -80,10 +80,11 @@ fn check_answer(asked: &Value, reply: &Value) {
 
 /// Asks, and returns whether there was a verdict for each question. Otherwise it must be 400 with a
 /// problem of a member that there is.
-fn is_answered(body: Vec<u8>) -> bool {
+pub(super) fn is_answered(api: &DecisionsApi, body: Vec<u8>) -> bool {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     let asked = serde_json::from_slice::<Value>(&body).ok();
-    let got = runtime.block_on(api().post("/v1/decide", body));
+    let text = String::from_utf8_lossy(&body).into_owned();
+    let got = runtime.block_on(api.post("/v1/decide", body));
     match got.status.as_u16() {
         // 400 is for a single question about a request that the gateway would refuse as malformed.
         status if status == 200 || got.json()["reason"] == "bad-request" => {
@@ -109,7 +110,9 @@ fn is_answered(body: Vec<u8>) -> bool {
                 let root = member.split(['.', '[']).next().unwrap_or_default();
                 let is_there = match &asked {
                     Some(Value::Object(asked)) => root.is_empty() || asked.contains_key(root),
-                    _ => root.is_empty(),
+                    Some(_) => root.is_empty(),
+                    // The mistake may come before that on account of which the rest is no JSON.
+                    None => text.contains(root) || text.contains('\\'),
                 };
                 assert!(is_there, "{asked:?} has no such member: {problem}");
             }
@@ -129,7 +132,7 @@ fn answered_share<T: std::fmt::Debug>(
     runner
         .run(strategy, |value| {
             asked.set(asked.get() + 1);
-            answered.set(answered.get() + u32::from(is_answered(body(value))));
+            answered.set(answered.get() + u32::from(is_answered(&api(), body(value))));
             Ok(())
         })
         .unwrap_or_else(|failure| panic!("{failure}"));

@@ -4,6 +4,7 @@ mod arbitrary;
 mod auth;
 mod charges;
 mod decide;
+mod fuzz;
 mod mistakes;
 mod openapi;
 mod page;
