@@ -19,10 +19,15 @@ use super::log::{Log, Outcome};
 use super::rules::{LISTED_KEYS, Rule};
 use super::upstream::{Action, NUMBER};
 
-/// How many clients of each kind there are at any time.
+/// How many clients there are at any time: sessions, unusual ones of each kind, and silent ones; and
+/// one that floods.
 const SESSIONS: usize = 40;
-const OTHERS: usize = 3;
-const IDLE: usize = 10;
+const UNUSUAL: usize = 3;
+const SILENT: usize = 10;
+/// Kinds of unusual clients.
+const KINDS: usize = 6;
+const FIRST_SILENT: usize = SESSIONS + UNUSUAL * KINDS;
+const FLOODING: usize = FIRST_SILENT + SILENT;
 
 /// Accounts that several sessions spend from again and again. All others are new.
 const HOT: u32 = 4;
@@ -60,7 +65,7 @@ impl Load {
     /// Runs all clients until they are stopped.
     pub async fn run(self: Arc<Self>, seed: u64) {
         let mut tasks = JoinSet::new();
-        for number in 0..SESSIONS + 6 * OTHERS + IDLE + 1 {
+        for number in 0..=FLOODING {
             let (load, random) = (self.clone(), Rng::with_seed(seed ^ number as u64));
             tasks.spawn(async move {
                 let mut random = random;
@@ -80,18 +85,19 @@ impl Load {
 
     /// What the client of this number does, once.
     async fn play(&self, number: usize, random: &mut Rng) -> anyhow::Result<()> {
-        if number < SESSIONS {
-            return self.session(random).await;
+        match number {
+            0..SESSIONS => return self.session(random).await,
+            FIRST_SILENT..FLOODING => return self.say_nothing(random).await,
+            FLOODING => return self.flood(random).await,
+            _ => {}
         }
-        match (number - SESSIONS) / OTHERS {
+        match (number - SESSIONS) / UNUSUAL {
             0 => self.abort(random).await,
             1 => self.one(random, Action::Echo, Pace::SlowBody).await,
             2 => self.one(random, Action::Large, Pace::SlowReader).await,
             3 => self.one(random, Action::Tunnel, Pace::Swift).await,
             4 => self.slow_head(random).await,
-            5 => self.decide(random).await,
-            _ if number == SESSIONS + 6 * OTHERS => self.flood(random).await,
-            _ => self.say_nothing(random).await,
+            _ => self.decide(random).await,
         }
     }
 
