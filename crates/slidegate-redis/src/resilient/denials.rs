@@ -28,6 +28,8 @@ pub(crate) struct DenialCache {
 struct DenialShard {
     kept: HashMap<u64, CachedDenial>,
     swept_at: Timestamp,
+    /// How many were left after the last sweep.
+    swept_to: usize,
 }
 
 struct CachedDenial {
@@ -44,7 +46,10 @@ const SHARDS: usize = 16;
 const MAX_IN_SHARD: usize = 4096;
 const COUNTERS: usize = 4096;
 const MAX_CACHE_TIME: Duration = Duration::from_secs(1);
-/// Minimum interval between searches of a full shard for expired entries.
+/// A shard with fewer entries is not searched for expired ones.
+const MIN_SWEPT: usize = 64;
+/// Minimum interval between such searches. A shard is searched when it has twice the entries that the
+/// last search left, so that a search costs little for each new entry.
 const SWEEP_INTERVAL: Duration = Duration::from_millis(100);
 
 /// When a call was sent and when its reply arrived.
@@ -141,10 +146,11 @@ impl DenialCache {
 
 impl DenialShard {
     fn has_room(&mut self, hash: u64, now: Timestamp) -> bool {
-        if self.kept.len() >= MAX_IN_SHARD && now.saturating_since(self.swept_at) >= SWEEP_INTERVAL
-        {
+        let many = (2 * self.swept_to).clamp(MIN_SWEPT, MAX_IN_SHARD);
+        if self.kept.len() >= many && now.saturating_since(self.swept_at) >= SWEEP_INTERVAL {
             self.swept_at = now;
             self.kept.retain(|_, denial| now < denial.until);
+            self.swept_to = self.kept.len();
         }
         self.kept.len() < MAX_IN_SHARD || self.kept.contains_key(&hash)
     }
@@ -199,4 +205,34 @@ fn certain_for(charges: &[Charge<'_>], denial: &Receipt) -> Duration {
     let denied_for = longest.map(|(standing, _)| standing.retry_after()).max().unwrap_or_default();
     let spent = denial.standings.iter().map(Standing::reset_after).filter(|after| !after.is_zero());
     spent.fold(denied_for.min(MAX_CACHE_TIME), Duration::min)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use slidegate::limit::Quotas;
+    use slidegate::{Identity, ManualClock, MemoryStore, Name, Quota};
+
+    use super::*;
+
+    #[test]
+    fn expired_denials_do_not_pile_up() {
+        let clock = Arc::new(ManualClock::new(Timestamp::from_millis(1_000_000)));
+        let store = MemoryStore::builder().clock(clock.clone()).build();
+        let policy: Name = "api".parse().unwrap();
+        let quotas = Quotas::new([Quota::per_minute(1)]).unwrap();
+        let cache = DenialCache::new();
+        for user in 0..20_000 {
+            clock.advance(Duration::from_millis(1));
+            let identity = Identity::user(&user.to_string());
+            let charges = Charges::from(Charge::new(&policy, &identity, &quotas));
+            let receipt = store.spend_now(&charges).unwrap();
+            let trip = RoundTrip { sent: receipt.at, back: receipt.at, generation: 0 };
+            cache.learn(&charges, &receipt, trip);
+            assert!(cache.find(&charges, receipt.at).is_some(), "the next one is denied");
+        }
+        let kept = cache.len();
+        assert!((1000..4000).contains(&kept), "{kept} of 1000 that have not expired");
+    }
 }
