@@ -32,6 +32,8 @@ const PAUSE_BETWEEN_LOOKS: Duration = Duration::from_millis(500);
 /// How long Redis is down or stopped, and the upstream down.
 const REDIS_AWAY: Duration = Duration::from_secs(2);
 const UPSTREAM_AWAY: Duration = Duration::from_millis(700);
+/// Longer than the deadline of a call to Redis.
+const LATE_CALLS: Duration = Duration::from_millis(1500);
 /// The gateway probes Redis every three seconds at least, and then replays what it admitted.
 const HEALS_WITHIN: Duration = Duration::from_secs(20);
 /// Longer than every timeout of the gateway, and than it keeps idle connections to the upstream.
@@ -137,6 +139,8 @@ impl Course {
     /// Waits until Redis decides for every account again.
     fn heal(&mut self, began: Duration) -> anyhow::Result<()> {
         let back = self.log.now();
+        // Calls that were made before may still miss their deadline and open the breaker.
+        sleep(LATE_CALLS);
         let is_healed = || {
             self.gateway.metric("slidegate_store_breaker", "closed") > 0.0
                 && self.gateway.metric("slidegate_store_unmerged_accounts", "") == 0.0
