@@ -109,10 +109,10 @@ pub fn call_token(calls: u32) -> anyhow::Result<()> {
     }));
     let mut headers = HeaderMap::new();
     headers.insert(http::header::AUTHORIZATION, format!("Bearer {token}").parse()?);
-    while customers.find_now(&headers).is_none() {
-        drop(runtime.block_on(customers.find(&headers, None)));
+    while customers.find_now(&headers, |_| false).is_none() {
+        drop(runtime.block_on(customers.find(&headers, None, |_| false)));
     }
-    calls::repeat(calls, |_| assert!(customers.find_now(&headers).is_some()));
+    calls::repeat(calls, |_| assert!(customers.find_now(&headers, |_| false).is_some()));
     Ok(())
 }
 

@@ -24,6 +24,7 @@ fn read(mut stream: impl AsyncRead + Unpin) -> Result<Option<IpAddr>, io::ErrorK
 }
 
 #[test]
+#[allow(clippy::needless_borrows_for_generic_args, reason = "what was not read is looked at")]
 fn proxy_header() {
     slidegate_fuzz::check("proxy_header", |input| {
         let mut rest = input;

@@ -190,29 +190,29 @@ fn file_tables() -> Vec<FileTable> {
     fn add(
         found: &mut Vec<FileTable>,
         text: &'static str,
-        steps: Vec<PathStep>,
-        place: SchemaPart,
+        steps: &[PathStep],
+        place: &SchemaPart,
         value: &Toml,
     ) {
         let to = |step| steps.iter().cloned().chain([step]).collect::<Vec<_>>();
         match value {
             Toml::Array(values) => {
-                let items = below(&with_keyword(&place, "items").unwrap(), "items").unwrap();
+                let items = below(&with_keyword(place, "items").unwrap(), "items").unwrap();
                 for (i, value) in values.iter().enumerate() {
-                    add(found, text, to(PathStep::Index(i)), items.clone(), value);
+                    add(found, text, &to(PathStep::Index(i)), &items, value);
                 }
             }
             Toml::Table(table) => {
-                let keys = with_keyword(&place, "properties");
+                let keys = with_keyword(place, "properties");
                 for (key, value) in table {
                     let below = match &keys {
                         Some(keys) => property(keys, key),
                         None => below(&follow(place.clone()), "additionalProperties").unwrap(),
                     };
-                    add(found, text, to(PathStep::Key(key.clone())), below, value);
+                    add(found, text, &to(PathStep::Key(key.clone())), &below, value);
                 }
                 let place = keys.into_iter();
-                found.extend(place.map(|place| FileTable { text, steps: steps.clone(), place }));
+                found.extend(place.map(|place| FileTable { text, steps: steps.to_vec(), place }));
             }
             _ => {}
         }
@@ -220,7 +220,7 @@ fn file_tables() -> Vec<FileTable> {
     let mut found = Vec::new();
     for text in BASES {
         let value = Toml::Table(text.parse().unwrap());
-        add(&mut found, text, Vec::new(), (String::new(), &ROOT), &value);
+        add(&mut found, text, &[], &(String::new(), &*ROOT), &value);
     }
     found
 }
@@ -523,7 +523,9 @@ fn values_are_good_for_the_schema_exactly_if_their_form_is_good_for_the_reader()
                 parts.into_iter().partition(|part| part.starts_with("/definitions/"));
             let is_shared = !shared.is_empty();
             let parts = if is_shared { shared } else { own };
-            let is_new = parts.into_iter().fold(false, |is_new, part| seen.insert(part) || is_new);
+            let before = seen.len();
+            seen.extend(parts);
+            let is_new = seen.len() > before;
             let values = match kind(&place) {
                 _ if !is_new => &few[..],
                 "integer" => &numbers[..],
