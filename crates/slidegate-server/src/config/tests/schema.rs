@@ -343,6 +343,7 @@ fn are_same(one: &Config, other: &Config) -> bool {
         && a.customers == b.customers
         && a.local_capacity == b.local_capacity
         && a.drain_delay == b.drain_delay
+        && a.trace == b.trace
         && a.log == b.log
         && a.audit == b.audit
         && words_of(&one.limiter) == words_of(&other.limiter)
@@ -484,6 +485,7 @@ const OF_MEANING: &[&str] = &[
     "could ever pass",
     "leases of 200ms need windows",
     "there is no gateway that could answer",
+    "only for an https collector",
     "only for kind =",
     "certificates are given, but the URL",
     "would spread the windows",

@@ -108,8 +108,16 @@ pub(super) fn is_answered(api: &DecisionsApi, body: Vec<u8>) -> bool {
                 assert_ne!(each["problem"].as_str().unwrap(), "", "{problem}");
                 let member = each["member"].as_str().unwrap_or_default();
                 let root = member.split(['.', '[']).next().unwrap_or_default();
+                // A long name is shown in part.
+                let (root, is_part) = match root.strip_suffix('…') {
+                    Some(begin) => (begin, true),
+                    None => (root, false),
+                };
+                let has_root = |asked: &serde_json::Map<String, Value>| {
+                    asked.keys().any(|key| key == root || is_part && key.starts_with(root))
+                };
                 let is_there = match &asked {
-                    Some(Value::Object(asked)) => root.is_empty() || asked.contains_key(root),
+                    Some(Value::Object(asked)) => root.is_empty() || has_root(asked),
                     Some(_) => root.is_empty(),
                     // The mistake may come before that on account of which the rest is no JSON.
                     None => text.contains(root) || text.contains('\\'),

@@ -79,7 +79,10 @@ impl Root {
     /// Installs programs like those of systemd and Debian that note how they are called. They answer as for a
     /// package that has never been installed before.
     fn add_systemd(&self) {
-        fs::create_dir_all(self.path("run/systemd/system")).unwrap();
+        // The purge has removed directories that were empty.
+        for folder in ["run/systemd/system", "usr/bin"] {
+            fs::create_dir_all(self.path(folder)).unwrap();
+        }
         for program in ["deb-systemd-helper", "deb-systemd-invoke", "systemctl"] {
             let script =
                 format!("#!/bin/sh\necho {program} $* >>/calls\n[ $1 != debian-installed ]\n");
