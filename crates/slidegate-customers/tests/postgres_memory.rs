@@ -59,7 +59,8 @@ fn a_million_keys_are_loaded_in_seconds_and_take_150_bytes_each() {
     database.sql("delete from api_keys where customer = 'cust-0000007'");
     wait_until("a deleted key to go", || keys.find(b"k7") == KeyAnswer::Unknown);
     let grown = ALLOCATOR.max_allocated() - peak;
-    assert!(grown < 8 << 20, "{grown} bytes more while it was read again");
+    // A copy would be more than 100 MB; rows on their way are some, more on a busy machine.
+    assert!(grown < 32 << 20, "{grown} bytes more while it was read again");
 
     let revoked = Instant::now();
     database.sql(
