@@ -81,7 +81,7 @@ impl fmt::Display for Trend {
 }
 
 impl Trend {
-    /// Whether it is no more in the end than at the start.
+    /// Whether the value has not grown from the start to the end of the run.
     pub fn is_flat(&self) -> bool {
         self.end <= self.bound
     }

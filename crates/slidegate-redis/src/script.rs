@@ -279,7 +279,7 @@ impl<'r> AnswerReader<'r> {
             let length = number(self.take(2)?);
             return Err(error_in(self.take(length as usize)?).into());
         }
-        // What is no answer must not deny a request, nor promise it what no quota has.
+        // A malformed reply must neither deny a request nor report more units than the quota has.
         if ![DENIED, SPENT].contains(&verdict) {
             return Err(RedisStoreError::Reply);
         }

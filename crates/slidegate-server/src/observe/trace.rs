@@ -249,7 +249,7 @@ fn error_type(outcome: &RequestOutcome<'_>, verdict: VerdictLabel) -> Option<Cow
     })
 }
 
-/// For methods that the conventions do not know: what clients make up is no name of a span.
+/// Stands for methods that the conventions do not list: clients must not choose span names.
 const OTHER: &str = "_OTHER";
 
 /// A method as spans have it, and the original if that is another.
@@ -328,7 +328,7 @@ impl Injector for UpstreamHeaders<'_> {
         let name = if key == TRACEPARENT { TRACEPARENT } else { TRACESTATE };
         match HeaderValue::try_from(value) {
             Ok(value) if !value.is_empty() => drop(self.0.insert(name, value)),
-            // An empty list of states is no header.
+            // An empty tracestate is not sent.
             _ => drop(self.0.remove(name)),
         }
     }

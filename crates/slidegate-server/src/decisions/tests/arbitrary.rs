@@ -119,7 +119,7 @@ pub(super) fn is_answered(api: &DecisionsApi, body: Vec<u8>) -> bool {
                 let is_there = match &asked {
                     Some(Value::Object(asked)) => root.is_empty() || has_root(asked),
                     Some(_) => root.is_empty(),
-                    // The mistake may come before that on account of which the rest is no JSON.
+                    // The reported mistake may stand before the place where the body stops being JSON.
                     None => text.contains(root) || text.contains('\\'),
                 };
                 assert!(is_there, "{asked:?} has no such member: {problem}");
