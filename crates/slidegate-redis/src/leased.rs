@@ -19,18 +19,22 @@ use crate::owned::OwnedCharge;
 /// A store that decides charges with a [lease](Charge::lease) from prefetched units.
 ///
 /// Taking a lease is an ordinary spend of several units on the account's ledger, whose window is the
-/// quota's and the lease's length together. A unit of the lease can be used until that length after
+/// quota's and the longest lease's length together. A unit of a lease can be used until that length after
 /// it was taken, and so leaves the ledger no sooner than a window after it was used: no window ever
 /// contains more than the quota, for any number of processes. Unused units of a lease are refunded
 /// when it ends.
 ///
-/// - A lease is as large as what the account spends in half of its length, and at most a quarter of
-///   what the store has left for all processes. So no process takes what others need, and the last
-///   few units are spent one request at a time.
-/// - It is renewed in the background when half of it is used. A request that finds no lease is decided
-///   by the store, and so is one whose cost exceeds what is left of each lease.
-/// - Leases are taken for accounts that ask more than once in half of their length, and for up to
-///   100,000 at a time. Others are decided by the store.
+/// - A lease lasts until the account has used some thirty units, at least 200 ms and eight round trips to
+///   the store, and at most as long as the charge permits. So a busy account has short leases, and one
+///   with ten requests a second asks the store once a second.
+/// - It has what the account spends in three quarters of that time, and at most a quarter of what the store
+///   has left for all processes. So no process takes what others need, and the last few units are spent
+///   one request at a time.
+/// - It is renewed in the background when an eighth of it is left, or what is used during two round trips.
+///   A request that finds no lease is decided by the store, and so is one whose cost exceeds what is left
+///   of each lease.
+/// - Leases are taken for accounts that spend at least two units in that time, and for up to 100,000 at a
+///   time. Others are decided by the store.
 /// - While the store fails, no leases are taken; existing ones are used up.
 ///
 /// Where a quota stands is what this process knows: what the store had left when it was last asked,
@@ -104,18 +108,18 @@ impl<S: Store> LeasedStore<S> {
         let sent = self.0.clock.now();
         let taken = self.0.accounts.lock().take(charge, lease, sent);
         if let Some((receipt, wanted)) = taken {
-            self.renew(charge, lease, wanted);
+            self.renew(charge, wanted);
             return Ok(receipt);
         }
         let mut receipt = self.0.store.spend(charges).await?;
-        let wanted = self.0.accounts.lock().learn(charge, lease, &mut receipt, sent);
-        self.renew(charge, lease, wanted);
+        let wanted = self.0.accounts.lock().learn(charge, &mut receipt, sent);
+        self.renew(charge, wanted);
         Ok(receipt)
     }
 
     /// Takes a lease in the background, and refunds what is left of it when it ends.
-    fn renew(&self, charge: &Charge<'_>, lease: Duration, wanted: Option<WantedLease>) {
-        let Some(WantedLease { account, units }) = wanted else { return };
+    fn renew(&self, charge: &Charge<'_>, wanted: Option<WantedLease>) {
+        let Some(WantedLease { account, units, length }) = wanted else { return };
         // Not a client's request: it must fit, and is not counted if denied.
         let charge = charge.shadow(false).count_denied(false);
         let Ok(charge) = charge.with_cost(units) else { return };
@@ -123,10 +127,11 @@ impl<S: Store> LeasedStore<S> {
         tokio::spawn(async move {
             let sent = store.0.clock.now();
             let Ok(receipt) = store.0.store.spend(&charge.as_charge().into()).await else { return };
-            let until = sent + lease;
+            let until = sent + length;
             let mut rest = units.get();
+            let now = store.0.clock.now();
+            store.0.accounts.lock().round_trip.add(now.saturating_since(sent));
             if store.0.accounts.lock().add(account, &charge.as_charge(), &receipt, sent, until) {
-                let now = store.0.clock.now();
                 tokio::time::sleep(until.saturating_since(now)).await;
                 rest = store.0.accounts.lock().end(&charge.as_charge(), receipt.at);
             }
@@ -225,12 +230,21 @@ const MAX_ACCOUNTS: usize = 100_000;
 const SWEEP_INTERVAL: Duration = Duration::from_millis(100);
 /// A lease takes at most one of this many parts of the remaining units.
 const REMAINING_PARTS: u32 = 4;
+/// A lease lasts until about this many units are used: then few calls are left to save.
+const UNITS_OF_A_LEASE: f64 = 32.0;
+/// Long enough for some hundred calls to Redis, and shorter than what a client notices.
+const MIN_LEASE: Duration = Duration::from_millis(200);
+/// A lease lasts for this many round trips at least, or most of it would pass while the next is taken.
+const MIN_ROUND_TRIPS: u32 = 8;
+/// How much of a lease's length its units are for. Units that are not used take a call to be refunded.
+const FILLED: f64 = 0.75;
 
 #[derive(Default)]
 struct LeasedAccounts {
     table: HashMap<Account, LeasedAccount>,
     made: u64,
     swept_at: Timestamp,
+    round_trip: RoundTrip,
     stats: LeaseStats,
 }
 
@@ -244,6 +258,8 @@ struct LeasedAccount {
     /// The last reply of the store, and when it was requested.
     known: Standings,
     known_at: Timestamp,
+    /// The longest that a lease of it may last.
+    longest: Duration,
     demand: Demand,
     /// No further lease is requested before this instant.
     renewing_until: Timestamp,
@@ -258,7 +274,7 @@ struct Lease {
     left: u32,
 }
 
-/// The units requested in half of a lease's length.
+/// The units requested in a slice of time, and in the one before it.
 #[derive(Default)]
 struct Demand {
     since: Timestamp,
@@ -266,11 +282,16 @@ struct Demand {
     before: u32,
 }
 
+/// How long the store takes to reply, on average of the last few leases.
+#[derive(Default)]
+struct RoundTrip(Duration);
+
 /// A lease to take.
 #[derive(Clone, Copy)]
 struct WantedLease {
     account: u64,
     units: NonZeroU32,
+    length: Duration,
 }
 
 impl LeasedAccounts {
@@ -281,13 +302,14 @@ impl LeasedAccounts {
         lease: Duration,
         now: Timestamp,
     ) -> Option<(Receipt, Option<WantedLease>)> {
-        let account = self.watch(charge, now)?;
-        account.demand.add(charge.cost().get(), now, lease / 2);
+        let round_trip = self.round_trip.0;
+        let account = self.watch(charge, lease, now)?;
+        account.demand.add(charge.cost().get(), now, account.slice());
         let taken = account.leases.iter_mut().find(|lease| lease.has(charge, now))?;
         taken.left -= charge.cost().get();
         let (at, sent) = (taken.at, taken.sent);
         let standings = account.standings(sent, now);
-        let wanted = account.wanted(lease, now);
+        let wanted = account.wanted(round_trip, now);
         self.stats.decisions += 1;
         Some((Receipt { spent: true, at, standings, ..Receipt::default() }, wanted))
     }
@@ -296,14 +318,14 @@ impl LeasedAccounts {
     fn learn(
         &mut self,
         charge: &Charge<'_>,
-        lease: Duration,
         receipt: &mut Receipt,
         sent: Timestamp,
     ) -> Option<WantedLease> {
+        let round_trip = self.round_trip.0;
         let account = self.find(charge)?;
         account.know(receipt, sent);
         receipt.standings = account.with_leases(&receipt.standings, sent);
-        if receipt.spent { account.wanted(lease, sent) } else { None }
+        if receipt.spent { account.wanted(round_trip, sent) } else { None }
     }
 
     /// Adds the unused units of the leases to the store's reply.
@@ -373,7 +395,12 @@ impl LeasedAccounts {
 
     /// The account of a charge, created if necessary; `None` if the table is full, or if its leases
     /// have the quotas of another plan.
-    fn watch(&mut self, charge: &Charge<'_>, now: Timestamp) -> Option<&mut LeasedAccount> {
+    fn watch(
+        &mut self,
+        charge: &Charge<'_>,
+        lease: Duration,
+        now: Timestamp,
+    ) -> Option<&mut LeasedAccount> {
         let name = account_of(charge);
         if self.table.len() >= MAX_ACCOUNTS && !self.table.contains_key(&name) {
             if now.saturating_since(self.swept_at) >= SWEEP_INTERVAL {
@@ -386,25 +413,26 @@ impl LeasedAccounts {
         }
         self.made += 1;
         let account =
-            self.table.entry(name).or_insert_with(|| LeasedAccount::new(self.made, charge));
+            self.table.entry(name).or_insert_with(|| LeasedAccount::new(self.made, charge, lease));
         if account.quotas != *charge.quotas() {
             if !account.leases.is_empty() {
                 return None;
             }
-            *account = LeasedAccount::new(self.made, charge);
+            *account = LeasedAccount::new(self.made, charge, lease);
         }
         Some(account)
     }
 }
 
 impl LeasedAccount {
-    fn new(id: u64, charge: &Charge<'_>) -> Self {
+    fn new(id: u64, charge: &Charge<'_>, longest: Duration) -> Self {
         Self {
             id,
             quotas: charge.quotas().clone(),
             leases: Vec::new(),
             known: Standings::new(),
             known_at: Timestamp::default(),
+            longest,
             demand: Demand::default(),
             renewing_until: Timestamp::default(),
         }
@@ -420,15 +448,26 @@ impl LeasedAccount {
     }
 
     /// The lease to take now, if the others will be used up soon.
-    fn wanted(&mut self, lease: Duration, now: Timestamp) -> Option<WantedLease> {
-        let demand = self.demand.units.max(self.demand.before);
+    fn wanted(&mut self, round_trip: Duration, now: Timestamp) -> Option<WantedLease> {
+        let per_second = self.demand.per_second(now, self.slice());
+        let used_up = Duration::try_from_secs_f64(UNITS_OF_A_LEASE / per_second);
+        let used_up = used_up.unwrap_or(self.longest);
+        let shortest = MIN_LEASE.max(round_trip * MIN_ROUND_TRIPS);
+        let length = used_up.max(shortest).min(self.longest);
+        let demand = (per_second * length.as_secs_f64() * FILLED) as u32;
+        let meanwhile = (per_second * 2.0 * round_trip.as_secs_f64()) as u32;
         let remaining = self.known.iter().map(Standing::remaining).min()?;
         let units = demand.min(remaining / REMAINING_PARTS);
-        if now < self.renewing_until || self.left(now) > demand / 2 || units < 2 {
+        if now < self.renewing_until || self.left(now) > meanwhile.max(demand / 8) || units < 2 {
             return None;
         }
-        self.renewing_until = now + lease;
-        Some(WantedLease { account: self.id, units: NonZeroU32::new(units)? })
+        self.renewing_until = now + length;
+        Some(WantedLease { account: self.id, units: NonZeroU32::new(units)?, length })
+    }
+
+    /// How long demand is counted for.
+    fn slice(&self) -> Duration {
+        self.longest
     }
 
     fn left(&self, now: Timestamp) -> u32 {
@@ -461,7 +500,7 @@ impl LeasedAccount {
     }
 
     fn is_idle(&self, now: Timestamp) -> bool {
-        self.leases.is_empty() && now.saturating_since(self.demand.since) > SWEEP_INTERVAL
+        self.leases.is_empty() && now.saturating_since(self.demand.since) > self.longest
     }
 }
 
@@ -479,6 +518,19 @@ impl Demand {
             (self.since, self.units) = (now, 0);
         }
         self.units = self.units.saturating_add(units);
+    }
+
+    /// The units requested a second, lately. A slice that has just begun shows too little of them.
+    fn per_second(&self, now: Timestamp, slice: Duration) -> f64 {
+        let elapsed = now.saturating_since(self.since).max(slice / 2);
+        let lately = f64::from(self.units) / elapsed.as_secs_f64();
+        lately.max(f64::from(self.before) / slice.as_secs_f64())
+    }
+}
+
+impl RoundTrip {
+    fn add(&mut self, took: Duration) {
+        self.0 = if self.0.is_zero() { took } else { self.0 * 7 / 8 + took / 8 };
     }
 }
 

@@ -253,7 +253,9 @@ fn consistency(table: &Value<'_>) -> Consistency {
     let mode = table.key("consistency").one_of(&modes).unwrap_or_default();
     let lease = table.key("lease");
     match (mode, lease.parsed()) {
-        (Consistency::Async { .. }, Some(Period(lease))) => Consistency::Async { lease },
+        (Consistency::Async { .. }, Some(Period(lease))) => {
+            Consistency::Async { lease: Some(lease) }
+        }
         (Consistency::Sync, Some(_)) => {
             lease.report("only a policy with consistency = \"async\" has leases");
             mode

@@ -42,6 +42,10 @@ pub struct PoliciesBuilder {
 /// A hundredth of the accounts that a memory store has by default, so that it takes 75 addresses to
 /// fill what there is for such identities. More users than this seldom share an address.
 const IDENTITIES_PER_ADDRESS: NonZeroU32 = NonZeroU32::new(10_000).expect("not zero");
+/// A lease of one of this many parts of a window keeps a thirtieth of the quota from being used.
+const LEASES_IN_WINDOW: u32 = 30;
+/// The least and the most of that. Another gateway waits this long for units that are not used.
+const LEASES: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(10));
 
 impl PoliciesBuilder {
     /// Adds a policy.
@@ -200,6 +204,13 @@ impl PoliciesBuilder {
             bound,
         })
     }
+}
+
+/// The longest lease in a window, if it is not configured. No lease may be longer than a tenth of it.
+fn longest_lease(shortest: &Quota) -> Duration {
+    let window = shortest.window();
+    let lease = (window / LEASES_IN_WINDOW).clamp(LEASES.0, LEASES.1).min(window / 10);
+    Duration::from_millis(lease.as_millis().max(1) as u64)
 }
 
 /// The plan of each customer: of one whose keys have several, that of any.
@@ -451,6 +462,7 @@ impl Checker {
     ) -> (Quotas, Option<Duration>) {
         let Consistency::Async { lease } = policy.consistency else { return (windows, None) };
         let shortest = windows.as_slice().iter().min_by_key(|quota| quota.window());
+        let lease = lease.unwrap_or_else(|| shortest.map_or(LEASES.0, longest_lease));
         let problem = if policy.scope == Scope::Local {
             "a local policy never waits for the store: leave it out".to_owned()
         } else if lease.is_zero() || !lease.subsec_nanos().is_multiple_of(1_000_000) {

@@ -459,22 +459,23 @@ pub enum Consistency {
     /// decides from them at once. A unit is then held by up to `lease` longer than its window. Other
     /// stores decide as ever.
     Async {
-        /// How long after it was taken from the store a unit may be used.
-        lease: Duration,
+        /// How long after it was taken from the store a unit may be used at most. Without it, that is a
+        /// thirtieth of the shortest window, and 200 ms to 10 s: two seconds for a minute.
+        lease: Option<Duration>,
     },
 }
 
 impl Consistency {
-    /// [`Async`](Self::Async) with leases of 200 ms: long enough for some hundred calls to Redis, and
-    /// shorter than what a client notices.
-    pub const ASYNC: Self = Self::Async { lease: Duration::from_millis(200) };
+    /// [`Async`](Self::Async) with leases that are as long as the windows permit.
+    pub const ASYNC: Self = Self::Async { lease: None };
 }
 
 impl fmt::Display for Consistency {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Sync => f.write_str("sync"),
-            Self::Async { lease } => write!(f, "async, leases of {lease:?}"),
+            Self::Async { lease: None } => f.write_str("async"),
+            Self::Async { lease: Some(lease) } => write!(f, "async, leases of {lease:?}"),
         }
     }
 }

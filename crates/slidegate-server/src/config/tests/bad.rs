@@ -755,12 +755,12 @@ const BAD_MEANING: &[(&str, &str)] = &[
         "test.toml:4: policy[0].candidate = \"1/s, 2/s\": 1/s and 2/s have the same window",
     ),
     (
-        "[[policy]]\nname = 'api'\nquotas = ['5/s', '9/min']\nconsistency = 'async'",
+        "[[policy]]\nname = 'api'\nquotas = ['5/s', '9/min']\nconsistency = 'async'\nlease = '200ms'",
         "test.toml:4: policy[0].consistency = \"async, leases of 200ms\": leases of 200ms need windows of at least 2s, and 5/s has less",
     ),
     (
         "[[policy]]\nname = 'api'\nquotas = '5/min'\nconsistency = 'async'\nscope = 'local'",
-        "test.toml:4: policy[0].consistency = \"async, leases of 200ms\": a local policy never waits",
+        "test.toml:4: policy[0].consistency = \"async\": a local policy never waits",
     ),
     (
         "[[policy]]\nname = 'a'\nquotas = '5/min'\n[[policy]]\nname = 'a'\nquotas = '5/h'",
