@@ -42,6 +42,10 @@ pub(crate) struct Sentinels {
 }
 
 impl Address {
+    pub(crate) fn is_one_server(&self) -> bool {
+        matches!(self.topology, Topology::Standalone(_))
+    }
+
     pub(crate) fn is_cluster(&self) -> bool {
         matches!(self.topology, Topology::Cluster(_))
     }

@@ -1,10 +1,14 @@
 //! The builder of a store.
 
 use std::collections::HashMap;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{ClientTlsConfig, TlsCertificates};
 use slidegate::Name;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::runtime::Handle;
 
 use super::RedisStore;
@@ -23,6 +27,7 @@ pub struct RedisStoreBuilder {
     pub(crate) namespace: Option<Name>,
     pub(crate) deadline: Duration,
     pub(crate) tls: Option<RedisTls>,
+    pub(crate) connector: Option<Connector>,
     pub(crate) runtime: Option<Handle>,
 }
 
@@ -40,6 +45,7 @@ impl RedisStoreBuilder {
             namespace: None,
             deadline: DEADLINE,
             tls: None,
+            connector: None,
             runtime: None,
         }
     }
@@ -94,6 +100,30 @@ impl RedisStoreBuilder {
     /// The certificates to use where the URL says TLS.
     pub fn tls(self, tls: RedisTls) -> Self {
         Self { tls: Some(tls), ..self }
+    }
+
+    /// Connects through this function, and not to the address in the URL, which gives the login and the
+    /// database only: through a tunnel or a simulated network. It is for one server, without TLS.
+    ///
+    /// ```
+    /// use slidegate_redis::RedisStore;
+    /// use tokio::net::TcpStream;
+    ///
+    /// let store = RedisStore::builder("redis://redis.internal:6379")
+    ///     .connector(|| TcpStream::connect("127.0.0.1:16379"))
+    ///     .build()?;
+    /// # Ok::<(), slidegate_redis::BuildError>(())
+    /// ```
+    pub fn connector<F, S>(self, connect: impl Fn() -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = io::Result<S>> + Send + 'static,
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let connect = move || -> Connecting {
+            let connecting = connect();
+            Box::pin(async move { Ok(Box::new(connecting.await?) as Box<dyn Stream>) })
+        };
+        Self { connector: Some(Connector(Arc::new(connect))), ..self }
     }
 
     /// Runs the connection and every background task of the store on this runtime, whichever runtime
@@ -151,6 +181,9 @@ impl RedisStoreBuilder {
         if self.tls.is_some() && !address.is_tls {
             return Err(BuildError::UnusedCertificates);
         }
+        if self.connector.is_some() && (address.is_tls || !address.is_one_server()) {
+            return Err(BuildError::Connector);
+        }
         if address.is_cluster() {
             let templates = self.template.iter().chain(self.policy_templates.values());
             for template in templates {
@@ -166,6 +199,16 @@ impl RedisStoreBuilder {
         Ok(RedisStore::new(address, self))
     }
 }
+
+/// Makes connections in place of the address in the URL.
+#[derive(Clone)]
+pub(crate) struct Connector(pub(crate) Arc<dyn Fn() -> Connecting + Send + Sync>);
+
+type Connecting = Pin<Box<dyn Future<Output = io::Result<Box<dyn Stream>>> + Send>>;
+
+pub(crate) trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
 
 /// The certificate authority and the client's certificate for a connection by TLS, in PEM. Without a
 /// certificate authority, the machine's own are trusted. It shows neither.
@@ -220,6 +263,9 @@ pub enum BuildError {
         "certificates are given, but the URL does not ask for TLS: write rediss:// in place of redis://"
     )]
     UnusedCertificates,
+    /// A connector is given, but the URL has TLS or more than one server.
+    #[error("a connector is given: expected the URL of one server without TLS, as in redis://host")]
+    Connector,
     /// A cluster would spread an account over several servers.
     #[error(
         "the key template {0:?} would spread the windows of one account over a cluster: put \

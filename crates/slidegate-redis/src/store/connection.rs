@@ -5,19 +5,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, Shared};
 use parking_lot::Mutex;
 use redis::aio::{ConnectionLike, MultiplexedConnection};
 use redis::cluster::ClusterClientBuilder;
 use redis::cluster_async::ClusterConnection;
 use redis::sentinel::{SentinelClientBuilder, SentinelServerType};
-use redis::{AsyncConnectionConfig, Client, Cmd, RedisError, RedisResult, TlsMode, Value};
-use slidegate::limit::SystemClock;
-use slidegate::{Clock, Timestamp};
+use redis::{
+    AsyncConnectionConfig, Client, Cmd, ConnectionInfo, RedisError, RedisResult, TlsMode, Value,
+};
 use tokio::runtime::Handle;
-use tokio::sync::watch;
-use tokio::task::JoinHandle;
+use tokio::task::{AbortHandle, JoinHandle};
+use tokio::time::Instant;
 
-use super::builder::RedisTls;
+use super::builder::{Connector, RedisTls};
 use crate::address::{Address, Sentinels, Topology};
 use crate::checkup::findings;
 use crate::error::RedisStoreError;
@@ -28,13 +30,14 @@ use crate::script::{ScriptCall, Scripts};
 pub(crate) struct RedisConnection {
     pub(crate) address: Address,
     tls: Option<RedisTls>,
+    connector: Option<Connector>,
     pub(crate) scripts: Scripts,
     /// How long a call may take before no request waits for it any more.
     pub(crate) deadline: Duration,
     state: Mutex<ConnectionState>,
     /// How many connections have been made.
     pub(crate) made: AtomicU64,
-    clock: SystemClock,
+    made_at: Instant,
     /// A name that no other process has, and how many names were made of it.
     pub(crate) process: String,
     names: AtomicU64,
@@ -44,11 +47,17 @@ pub(crate) struct RedisConnection {
 
 enum ConnectionState {
     Down,
-    Connecting(PendingConnect),
+    Connecting(Attempt),
     Up(LiveConnection),
 }
 
-type PendingConnect = watch::Receiver<Option<RedisResult<LiveConnection>>>;
+/// A connection that is being made, in a task of its own because callers may have less time than it
+/// takes. They get it in the order in which they have asked.
+#[derive(Clone)]
+struct Attempt {
+    outcome: Shared<BoxFuture<'static, RedisResult<LiveConnection>>>,
+    task: AbortHandle,
+}
 
 /// A connection that is up.
 #[derive(Clone)]
@@ -77,6 +86,7 @@ impl RedisConnection {
     pub(crate) fn new(
         address: Address,
         tls: Option<RedisTls>,
+        connector: Option<Connector>,
         scripts: Scripts,
         deadline: Duration,
         runtime: Option<Handle>,
@@ -84,11 +94,12 @@ impl RedisConnection {
         Self {
             address,
             tls,
+            connector,
             scripts,
             deadline,
             state: Mutex::new(ConnectionState::Down),
             made: AtomicU64::new(0),
-            clock: SystemClock::new(),
+            made_at: Instant::now(),
             process: format!("{:x}", fastrand::u64(..)),
             names: AtomicU64::new(0),
             runtime,
@@ -145,12 +156,12 @@ impl RedisConnection {
     /// Records that an answer did not come in time. If none has come for a second, the connection is
     /// dropped: one that a firewall has forgotten, for one, would stay silent for many minutes.
     pub(crate) fn missed(&self) {
-        let now = self.clock.now();
+        let now_ns = u64::try_from(self.made_at.elapsed().as_nanos()).unwrap_or(u64::MAX).max(1);
         self.drop_if(|up| {
             let (set, kept) = (Ordering::Relaxed, Ordering::Relaxed);
-            let first = up.silent_ns.compare_exchange(0, now.as_nanos(), set, kept);
-            let since = Timestamp::from_nanos(first.err().unwrap_or(now.as_nanos()));
-            let is_silent = now.saturating_since(since) > SILENCE_TIMEOUT;
+            let first = up.silent_ns.compare_exchange(0, now_ns, set, kept);
+            let since_ns = first.err().unwrap_or(now_ns);
+            let is_silent = now_ns.saturating_sub(since_ns) > SILENCE_TIMEOUT.as_nanos() as u64;
             if is_silent {
                 tracing::debug!(address = %self.address, "silent connection to Redis dropped");
             }
@@ -172,36 +183,34 @@ impl RedisConnection {
     }
 
     async fn connected(self: &Arc<Self>) -> RedisResult<LiveConnection> {
-        let mut waiting = match self.up_or_waiting() {
-            Ok(connected) => return Ok(connected),
-            Err(waiting) => waiting,
-        };
-        let outcome = waiting.wait_for(Option::is_some).await;
-        let outcome = outcome.ok().and_then(|outcome| outcome.clone());
-        outcome
-            .unwrap_or_else(|| Err(io::Error::other("the connection attempt was dropped").into()))
+        match self.up_or_attempt() {
+            Ok(connected) => Ok(connected),
+            Err(attempt) => attempt.outcome.await,
+        }
     }
 
-    /// The connection, or something to wait for while it is made.
-    fn up_or_waiting(self: &Arc<Self>) -> Result<LiveConnection, PendingConnect> {
+    /// The connection, or the attempt to make it.
+    fn up_or_attempt(self: &Arc<Self>) -> Result<LiveConnection, Attempt> {
         let mut state = self.state.lock();
         match &*state {
             ConnectionState::Up(connected) => Ok(connected.clone()),
             // An attempt goes with the runtime that it was begun on.
-            ConnectionState::Connecting(waiting) if waiting.has_changed().is_ok() => {
-                Err(waiting.clone())
+            ConnectionState::Connecting(attempt) if !attempt.task.is_finished() => {
+                Err(attempt.clone())
             }
             ConnectionState::Connecting(_) | ConnectionState::Down => {
-                let (done, waiting) = watch::channel(None);
-                *state = ConnectionState::Connecting(waiting.clone());
-                // In its own task, because callers may have less time than it takes.
-                self.spawn(self.clone().connect(done));
-                Err(waiting)
+                let connecting = self.spawn(self.clone().connect());
+                let task = connecting.abort_handle();
+                let dropped = || Err(io::Error::other("the connection attempt was dropped").into());
+                let outcome = connecting.map(move |outcome| outcome.unwrap_or_else(|_| dropped()));
+                let attempt = Attempt { outcome: outcome.boxed().shared(), task };
+                *state = ConnectionState::Connecting(attempt.clone());
+                Err(attempt)
             }
         }
     }
 
-    async fn connect(self: Arc<Self>, done: watch::Sender<Option<RedisResult<LiveConnection>>>) {
+    async fn connect(self: Arc<Self>) -> RedisResult<LiveConnection> {
         let outcome = match tokio::time::timeout(2 * CONNECT_TIMEOUT, self.dial()).await {
             Ok(outcome) => outcome,
             Err(_) => Err(io::Error::from(io::ErrorKind::TimedOut).into()),
@@ -219,22 +228,13 @@ impl RedisConnection {
                 tracing::debug!(address = %self.address, %error, "connecting to Redis failed");
             }
         }
-        let _ = done.send(Some(outcome));
+        outcome
     }
 
     /// Connects, logs in and loads the scripts.
     async fn dial(&self) -> RedisResult<Transport> {
         let mut connection = match &self.address.topology {
-            Topology::Standalone(info) => {
-                let client = match &self.tls {
-                    Some(tls) => Client::build_with_tls(info.clone(), tls.0.clone())?,
-                    None => Client::open(info.clone())?,
-                };
-                let config = single_config();
-                Transport::Single(
-                    client.get_multiplexed_async_connection_with_config(&config).await?,
-                )
-            }
+            Topology::Standalone(info) => Transport::Single(self.dial_server(info).await?),
             Topology::Sentinel(sentinels) => Transport::Single(self.dial_master(sentinels).await?),
             Topology::Cluster(nodes) => {
                 let mut builder = ClusterClientBuilder::new(nodes.clone())
@@ -259,6 +259,22 @@ impl RedisConnection {
             tracing::warn!(address = %self.address, "{finding}");
         }
         Ok(connection)
+    }
+
+    async fn dial_server(&self, info: &ConnectionInfo) -> RedisResult<MultiplexedConnection> {
+        let config = single_config();
+        if let Some(Connector(connect)) = &self.connector {
+            let (login, stream) = (info.redis_settings(), connect().await?);
+            let connecting = MultiplexedConnection::new_with_config(login, stream, config);
+            let (connection, driver) = connecting.await?;
+            self.spawn(driver);
+            return Ok(connection);
+        }
+        let client = match &self.tls {
+            Some(tls) => Client::build_with_tls(info.clone(), tls.0.clone())?,
+            None => Client::open(info.clone())?,
+        };
+        client.get_multiplexed_async_connection_with_config(&config).await
     }
 
     /// Asks the sentinels who the master is, each time anew.

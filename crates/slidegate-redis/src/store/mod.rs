@@ -103,8 +103,9 @@ impl RedisStore {
             .map(|(policy, template)| (policy.clone(), builder.in_namespace(template)))
             .collect();
         let scripts = Scripts::new(builder.layout, builder.score_unit.unwrap_or_default());
-        let (tls, deadline, runtime) = (builder.tls, builder.deadline, builder.runtime);
-        let connection = RedisConnection::new(address, tls, scripts, deadline, runtime);
+        let (tls, connector) = (builder.tls, builder.connector);
+        let (deadline, runtime) = (builder.deadline, builder.runtime);
+        let connection = RedisConnection::new(address, tls, connector, scripts, deadline, runtime);
         let connection = Arc::new(connection);
         Self(Arc::new(StoreInner {
             batcher: Arc::new(Batcher::new(connection.clone())),
