@@ -1,8 +1,8 @@
-//! A Redis Cluster of three primaries, each with a replica.
+//! A Redis Cluster, of three primaries with a replica each unless told otherwise.
 
 use crate::clock::ManualTime;
 use crate::flavour::Flavour;
-use crate::formation::{PRIMARIES, WarmUp, form, is_in_sync, is_ok};
+use crate::formation::{WarmUp, form, is_in_sync, is_ok};
 use crate::member::Member;
 use crate::migration::Migration;
 use crate::options::{Role, ServerOptions};
@@ -20,18 +20,20 @@ const REPLICATION_TIMEOUT_S: u64 = 2_000_000;
 
 /// A Redis Cluster whose nodes run on this machine, all gone on drop.
 ///
-/// The first three nodes start as primaries of a third of the slots each, and the other three as
-/// their replicas, in the same order.
+/// The first nodes start as primaries of as many slots each, and the others as their replicas, in the
+/// same order.
 #[derive(Debug)]
 pub struct RedisCluster {
     nodes: Vec<RedisServer>,
+    primaries: usize,
     password: Option<String>,
 }
 
 /// Changes to the plain cluster of [`RedisCluster::start`].
 #[derive(Debug, Clone)]
 pub struct ClusterOptions {
-    nodes: usize,
+    primaries: usize,
+    has_replicas: bool,
     node: ServerOptions,
 }
 
@@ -45,7 +47,7 @@ impl ClusterOptions {
             .line("cluster-allow-replica-migration no")
             .line("cluster-replica-validity-factor 0")
             .line(&format!("cluster-node-timeout {NODE_TIMEOUT_MS}"));
-        Self { nodes: 2 * PRIMARIES, node }
+        Self { primaries: 3, has_replicas: true, node }
     }
 
     /// Starts the nodes and returns when all of them serve all slots and the replicas are in sync.
@@ -54,10 +56,17 @@ impl ClusterOptions {
         RedisCluster::start_with(&self)
     }
 
+    /// Shares the slots among this many primaries.
+    #[must_use]
+    pub fn primaries(mut self, primaries: usize) -> Self {
+        self.primaries = primaries;
+        self
+    }
+
     /// Leaves the primaries alone.
     #[must_use]
     pub fn without_replicas(mut self) -> Self {
-        self.nodes = PRIMARIES;
+        self.has_replicas = false;
         self
     }
 
@@ -116,10 +125,12 @@ impl RedisCluster {
     fn start_with(options: &ClusterOptions) -> Self {
         let warm_up = options.node.time.clone().map(WarmUp::start);
         let node = options.node.clone().in_a_group();
-        let nodes = (0..options.nodes).map(|_| node.clone().start()).collect();
-        let cluster = Self { nodes, password: options.node.password.clone() };
+        let primaries = options.primaries;
+        let count = if options.has_replicas { 2 * primaries } else { primaries };
+        let nodes = (0..count).map(|_| node.clone().start()).collect();
+        let cluster = Self { nodes, primaries, password: options.node.password.clone() };
         match warm_up {
-            None => form(&cluster.nodes, || {}),
+            None => form(&cluster.nodes, primaries, || {}),
             Some(warm_up) => cluster.form_in(warm_up),
         }
         cluster
@@ -227,7 +238,7 @@ impl RedisCluster {
     /// With the short timeout, for nodes talk to each other a few times in every timeout.
     fn form_in(&self, mut warm_up: WarmUp) {
         self.set_node_timeout(NODE_TIMEOUT_MS);
-        form(&self.nodes, || warm_up.tick());
+        form(&self.nodes, self.primaries, || warm_up.tick());
         self.set_node_timeout(NODE_TIMEOUT_OF_MANUAL_TIME_MS);
     }
 

@@ -7,21 +7,18 @@ use crate::member::Member;
 use crate::server::{RedisServer, value_of};
 use crate::wait::wait_until;
 
-pub(crate) const PRIMARIES: usize = 3;
+const SLOTS: usize = 16_384;
 
-/// The last slot of each primary.
-const LAST_SLOTS: [u16; PRIMARIES] = [5460, 10922, 16383];
-
-/// Makes the first three nodes primaries and the others their replicas, and returns when all of
-/// them serve and are in sync. Calls `tick` every few milliseconds.
-pub(crate) fn form(nodes: &[RedisServer], mut tick: impl FnMut()) {
-    share_slots(nodes);
+/// Makes the first nodes primaries and the others their replicas, and returns when all of them serve and
+/// are in sync. Calls `tick` every few milliseconds.
+pub(crate) fn form(nodes: &[RedisServer], primaries: usize, mut tick: impl FnMut()) {
+    share_slots(nodes, primaries);
     introduce(nodes);
     wait_until("the nodes to meet", || {
         tick();
         nodes.iter().all(|node| has_met(node, nodes.len()))
     });
-    let (primaries, replicas) = nodes.split_at(PRIMARIES);
+    let (primaries, replicas) = nodes.split_at(primaries);
     attach(primaries, replicas);
     wait_until("the cluster to form", || {
         tick();
@@ -42,15 +39,15 @@ pub(crate) fn is_in_sync(node: &RedisServer) -> bool {
     value_of(&replication, "master_link_status").is_none_or(|status| status == "up")
 }
 
-fn share_slots(nodes: &[RedisServer]) {
-    let mut first = 0;
+fn share_slots(nodes: &[RedisServer], primaries: usize) {
     for (index, node) in nodes.iter().enumerate() {
         // Distinct from the start, so that no time goes into resolving collisions.
         node.command(&["CLUSTER", "SET-CONFIG-EPOCH", &(index + 1).to_string()]).expect_ok();
-        let Some(last) = LAST_SLOTS.get(index) else { continue };
-        let (from, to) = (first.to_string(), last.to_string());
-        node.command(&["CLUSTER", "ADDSLOTSRANGE", &from, &to]).expect_ok();
-        first = last + 1;
+        if index < primaries {
+            let [from, end] = [index, index + 1].map(|index| SLOTS * index / primaries);
+            let (from, to) = (from.to_string(), (end - 1).to_string());
+            node.command(&["CLUSTER", "ADDSLOTSRANGE", &from, &to]).expect_ok();
+        }
     }
 }
 
