@@ -56,7 +56,7 @@ impl Figures {
             used: admitted.len() as f64 / permitted,
             most,
             beyond: most.saturating_sub(units),
-            waited: tally.waits.len() as f64 / decisions as f64,
+            waited: (tally.waits.len() as f64 / decisions as f64).min(1.0),
             mean_wait: tally.waits.iter().sum::<Duration>().div_f64(decisions as f64),
             p99_wait: p99_of(&tally.waits, decisions),
             least_share: by_gateway.iter().min().map_or(0.0, |least| *least as f64 / mean),

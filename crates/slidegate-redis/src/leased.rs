@@ -520,11 +520,11 @@ impl Demand {
         self.units = self.units.saturating_add(units);
     }
 
-    /// The units requested a second, lately. A slice that has just begun shows too little of them.
+    /// The units requested a second, lately: over a slice and what has passed of the next. A shorter time
+    /// would take two requests that come together for a busy account.
     fn per_second(&self, now: Timestamp, slice: Duration) -> f64 {
-        let elapsed = now.saturating_since(self.since).max(slice / 2);
-        let lately = f64::from(self.units) / elapsed.as_secs_f64();
-        lately.max(f64::from(self.before) / slice.as_secs_f64())
+        let units = f64::from(self.before) + f64::from(self.units);
+        units / (slice + now.saturating_since(self.since)).as_secs_f64()
     }
 }
 
