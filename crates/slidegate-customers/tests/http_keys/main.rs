@@ -161,7 +161,7 @@ async fn an_answer_is_refreshed_once_it_is_no_longer_fresh() {
     assert_eq!(settle(&keys, &service).await, before + 1);
 }
 
-/// As with a cache of a minute that was reverted because revoked keys went on (FIELD.md, section A).
+/// A cache that is never refreshed would let a revoked key go on for as long as it is used.
 #[tokio::test(start_paused = true)]
 async fn a_revoked_key_in_use_ends_with_its_freshness() {
     for status in [404, 410] {
@@ -197,7 +197,7 @@ async fn the_time_of_a_look_up_counts_towards_the_age_of_its_answer() {
     service.until_received(2).await;
 }
 
-/// As with a negative entry of an hour that blocked a key created later (FIELD.md, section A).
+/// A long negative entry would refuse a key that is created after its first use.
 #[tokio::test(start_paused = true)]
 async fn a_key_that_is_created_works_after_the_unknown_time() {
     let _still = StillTime::begin();
@@ -215,7 +215,7 @@ async fn a_key_that_is_created_works_after_the_unknown_time() {
     assert_eq!(service.received(), 2);
 }
 
-/// As with a miss that was cached while the database was away, and outlived that (FIELD.md, section A).
+/// An error cached as a miss would refuse good keys after the service is back.
 #[tokio::test(start_paused = true)]
 async fn errors_are_neither_cached_nor_unknown_keys() {
     let _still = StillTime::begin();
@@ -287,8 +287,7 @@ async fn what_is_not_http_is_an_error() {
     assert!(keys.status().is_degraded());
 }
 
-/// As with gateways that lost their readiness, or answered 401, without their database (FIELD.md,
-/// section A).
+/// An outage of the service must not become 401 for its keys.
 #[tokio::test(start_paused = true)]
 async fn known_keys_go_on_without_the_service() {
     let _still = StillTime::begin();
@@ -318,7 +317,7 @@ async fn known_keys_go_on_without_the_service() {
     assert!(!keys.status().is_degraded());
 }
 
-/// As with a gateway that never recovered from a start without its database (FIELD.md, section A).
+/// A start without the service must not leave it unasked for good.
 #[tokio::test(start_paused = true)]
 async fn it_starts_without_the_service() {
     let _still = StillTime::begin();
@@ -341,7 +340,7 @@ async fn it_starts_without_the_service() {
     assert_eq!(keys.status().answered_ago, Some(seconds(3)));
 }
 
-/// As with retries that kept a database at its limit (FIELD.md, section A).
+/// A retry for each request would keep an overloaded service at its limit.
 #[tokio::test(start_paused = true)]
 async fn a_failing_service_is_asked_for_a_known_key_once_a_second() {
     let _still = StillTime::begin();
