@@ -8,8 +8,9 @@ use tokio::time::Instant;
 use super::session::PgError;
 use crate::status::SourceStatus;
 
-/// The longest pause between two attempts, also if polls are further apart.
-const MAX_RETRY: Duration = Duration::from_secs(30);
+/// The longest pause between two attempts, also if polls are further apart: a key that was revoked
+/// during an outage works for this long after it. A connection that is refused costs little.
+const MAX_RETRY: Duration = Duration::from_secs(5);
 
 /// The state of both kinds of reading. One line is logged when the first of them fails, and one
 /// when both have succeeded again.
@@ -92,12 +93,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn attempts_are_ever_further_apart_up_to_half_a_minute() {
+    fn attempts_are_ever_further_apart_up_to_five_seconds() {
         let seconds = |attempts, poll| pause(attempts, Duration::from_secs(poll)).as_secs();
         let pauses: Vec<u64> = (1..8).map(|attempts| seconds(attempts, 2)).collect();
-        assert_eq!(pauses, [2, 4, 8, 16, 30, 30, 30]);
-        assert_eq!(seconds(u32::MAX, 2), 30);
-        assert_eq!((seconds(1, 300), seconds(5, 300)), (30, 30));
+        assert_eq!(pauses, [2, 4, 5, 5, 5, 5, 5]);
+        assert_eq!(seconds(u32::MAX, 2), 5);
+        assert_eq!((seconds(1, 300), seconds(5, 300)), (5, 5));
     }
 
     #[test]

@@ -106,6 +106,8 @@ struct PostgresSource {
     full_now: Notify,
     /// The same, also if the last one has failed.
     retry_full: Notify,
+    /// Makes the next attempt of a poll that has failed come now.
+    retry_poll: Notify,
     /// Held by the one call of `run` that reads.
     running: tokio::sync::Mutex<()>,
 }
@@ -155,6 +157,7 @@ impl PostgresKeys {
             poll_now: Notify::new(),
             full_now: Notify::new(),
             retry_full: Notify::new(),
+            retry_poll: Notify::new(),
             running: tokio::sync::Mutex::default(),
             config,
         })))
@@ -208,6 +211,9 @@ impl PostgresSource {
                 Ok(()) => {
                     self.is_loaded.store(true, Ordering::Release);
                     self.health.succeeded(Reading::All);
+                    if self.health.is_failing() {
+                        self.retry_poll.notify_one();
+                    }
                     sleep(self.gap_after(began.elapsed())).await;
                     let _ = timeout(self.config.full, self.full_now.notified()).await;
                 }
@@ -227,31 +233,34 @@ impl PostgresSource {
             sleep(gap).await;
             let rest = self.config.poll.saturating_sub(gap);
             let _ = timeout(rest, self.poll_now.notified()).await;
+            took = self.poll(&mut session).await;
+        }
+    }
+
+    /// Reads what has changed, again until it succeeds, and returns how long that took. Before the first
+    /// load there is nothing to compare with.
+    async fn poll(&self, session: &mut Option<PgSession>) -> Duration {
+        loop {
             let select = self.progress.lock().select.clone();
             let Some(select) = select.filter(|_| self.is_loaded.load(Ordering::Acquire)) else {
-                continue;
+                return Duration::ZERO;
             };
             let Some(changed) = &select.changed else {
                 self.full_now.notify_one();
-                continue;
+                return Duration::ZERO;
             };
             let began = Instant::now();
-            match self.read_changes(&mut session, changed).await {
-                Ok(()) => {
-                    if self.health.succeeded(Reading::Changes) == Before::Failing {
-                        // Rows may have been deleted meanwhile.
-                        self.full_now.notify_one();
-                        self.retry_full.notify_one();
-                    }
-                    took = began.elapsed();
+            let Err(error) = self.read_changes(session, changed).await else {
+                if self.health.succeeded(Reading::Changes) == Before::Failing {
+                    // Rows may have been deleted meanwhile.
+                    self.full_now.notify_one();
+                    self.retry_full.notify_one();
                 }
-                Err(error) => {
-                    session = None;
-                    let pause = self.health.failed(Reading::Changes, &error, self.config.poll);
-                    sleep(pause).await;
-                    took = Duration::ZERO;
-                }
-            }
+                return began.elapsed();
+            };
+            *session = None;
+            let pause = self.health.failed(Reading::Changes, &error, self.config.poll);
+            let _ = timeout(pause, self.retry_poll.notified()).await;
         }
     }
 

@@ -1,7 +1,8 @@
 //! A database that is away, slow or changed.
 
-use std::net::{SocketAddr, TcpListener};
-use std::sync::mpsc;
+use std::io;
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Instant;
 
@@ -9,7 +10,7 @@ use rustls::RootCertStore;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use slidegate_customers::{KeyAnswer, PostgresConfig};
-use slidegate_testbed::{PostgresServer, wait_until};
+use slidegate_testbed::{PostgresServer, assert_no_hang, wait_until};
 
 use crate::reader::{HOUR, Reader, SERVER, config, digest, expire, insert, known, ms, table_of};
 
@@ -225,6 +226,100 @@ fn tls_is_used_and_checked() {
         let reader = Reader::start(PostgresConfig { poll: HOUR, ..config(url) });
         reader.wait_for_error("certificate");
         assert_eq!(reader.find("k1"), KeyAnswer::Unavailable);
+    }
+}
+
+/// With this poll, an outage of 14 s is several attempts.
+#[test]
+fn what_was_revoked_during_an_outage_is_refused_soon_after_it() {
+    let database = table_of(&SERVER, 3);
+    let link = Link::to(SERVER.address());
+    let url = database.url_through(link.address);
+    let poll = ms(2000);
+    let reader = Reader::loaded(PostgresConfig { poll, ..config(url) });
+    link.cut();
+    let began = Instant::now();
+    reader.wait_for_error("connection closed");
+    expire(&database, "k1");
+    database.sql("delete from api_keys where customer = 'c2'");
+    thread::sleep(ms(14_000).saturating_sub(began.elapsed()));
+    assert_eq!((reader.find("k1"), reader.find("k2")), (known("c1"), known("c2")));
+
+    link.restore();
+    let began = Instant::now();
+    reader.wait_for("k1", &KeyAnswer::Unknown);
+    reader.wait_for("k2", &KeyAnswer::Unknown);
+    reader.wait_for_recovery();
+    println!("revoked and deleted keys refused {:?} after the outage", began.elapsed());
+    // Attempts are at most 6.25 s apart.
+    assert!(began.elapsed() < ms(9000), "{:?}", began.elapsed());
+    assert_eq!(reader.find("k3"), known("c3"));
+    assert_eq!((reader.logged(FAILED), reader.logged(AGAIN)), (1, 1), "{}", reader.log());
+}
+
+#[test]
+fn a_full_reading_that_succeeds_lets_a_failed_poll_try_again_at_once() {
+    let database = table_of(&SERVER, 1);
+    database.sql(
+        "create sequence failures;
+         create function answers() returns boolean language plpgsql volatile as $$ begin
+             if current_query() like '%changed_at >=%' then
+                 perform nextval('failures');
+                 raise 'polls fail';
+             end if;
+             return true;
+         end $$",
+    );
+    let query =
+        "select digest, customer, plan, changed_at from api_keys where answers()".to_owned();
+    let began = Instant::now();
+    let _reader = Reader::start(PostgresConfig { query, full: ms(100), ..config(database.url()) });
+    // Without that, the pauses between so many attempts would be half a minute together.
+    let failures = || database.sql("select last_value from failures").parse::<u32>().unwrap();
+    wait_until("attempts", || failures() >= 12);
+    assert_no_hang(began, ms(15_000));
+}
+
+/// The network between a reader and the database, which can be cut.
+struct Link {
+    address: SocketAddr,
+    /// Both ends of each connection; none while it is cut.
+    ends: Arc<Mutex<Option<Vec<TcpStream>>>>,
+}
+
+impl Link {
+    fn to(server: SocketAddr) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let ends = Arc::new(Mutex::new(Some(Vec::new())));
+        let open = Arc::clone(&ends);
+        thread::spawn(move || {
+            for client in listener.incoming() {
+                if let Some(open) = &mut *open.lock().unwrap() {
+                    let pair = [client.unwrap(), TcpStream::connect(server).unwrap()];
+                    for (from, to) in [(0, 1), (1, 0)] {
+                        let [mut from, mut to] =
+                            [from, to].map(|end: usize| pair[end].try_clone().unwrap());
+                        thread::spawn(move || {
+                            let _ = io::copy(&mut from, &mut to);
+                            let _ = to.shutdown(Shutdown::Both);
+                        });
+                    }
+                    open.extend(pair);
+                }
+            }
+        });
+        Self { address, ends }
+    }
+
+    fn cut(&self) {
+        for end in self.ends.lock().unwrap().take().into_iter().flatten() {
+            let _ = end.shutdown(Shutdown::Both);
+        }
+    }
+
+    fn restore(&self) {
+        *self.ends.lock().unwrap() = Some(Vec::new());
     }
 }
 
