@@ -45,11 +45,8 @@ const FULL_STALL: Duration = Duration::from_secs(10);
 /// Rows are asked for again that changed up to this long before the newest one. `changed_at` is
 /// usually the time at which a transaction began, and transactions commit in another order: a row may
 /// appear after others that are newer. Those that take longer are seen when everything is read.
-const OVERLAP: Duration = Duration::from_secs(10);
-
-/// A row that is dated further ahead of our clock does not count as the newest, or it would hide all
-/// changes until then.
-const MAX_AHEAD: Duration = Duration::from_secs(60);
+const OVERLAP: Duration = Duration::from_secs(OVERLAP_SECONDS);
+const OVERLAP_SECONDS: u64 = 10;
 
 /// Notifications lead to polls that are at least this far apart, unless polls are closer.
 const MIN_GAP: Duration = Duration::from_millis(100);
@@ -120,7 +117,7 @@ struct TableProgress {
     bad_rows_logged: Option<Instant>,
 }
 
-/// The newest `changed_at` of all rows.
+/// The newest `changed_at` of all rows that are not dated ahead of the database's clock.
 #[derive(Clone, Copy)]
 struct Newest {
     changed_at: PgInstant,
@@ -343,14 +340,12 @@ impl PostgresSource {
         rows: impl Future<Output = Result<tokio_postgres::RowStream, tokio_postgres::Error>>,
         mut each: impl FnMut(RowContent),
     ) -> Result<RowsRead, PgError> {
-        let ahead = self.clock.wall() + MAX_AHEAD;
-        let ahead = PgInstant::at_unix_millis(ahead.as_millis());
         let mut read = RowsRead::default();
         let mut rows = std::pin::pin!(session.within(stall, rows).await?);
         while let Some(row) = session.within(stall, rows.try_next()).await? {
             let row = self.reader.lock().read(&row)?;
             read.rows += 1;
-            read.newest = read.newest.max(row.changed_at.filter(|changed_at| *changed_at <= ahead));
+            read.newest = read.newest.max(row.changed_at);
             match &row.content {
                 RowContent::Key(..) => {}
                 RowContent::BadKey(_, column) => read.bad.add(*column),

@@ -165,11 +165,6 @@ impl PgInstant {
     /// Before all others.
     pub(super) const BEGINNING: Self = Self(i64::MIN);
 
-    pub(super) fn at_unix_millis(ms: u64) -> Self {
-        let micros = i64::try_from(ms).unwrap_or(i64::MAX).saturating_mul(1000);
-        Self(micros.saturating_sub(UNIX_SECONDS_AT_2000 * MICROS_PER_SECOND))
-    }
-
     pub(super) fn before(self, by: Duration) -> Self {
         Self(self.0.saturating_sub(i64::try_from(by.as_micros()).unwrap_or(i64::MAX)))
     }
@@ -282,7 +277,7 @@ mod tests {
 
     #[test]
     fn instants_are_those_of_the_calendar() {
-        let new_year_2026 = PgInstant::at_unix_millis(1_767_225_600_000);
+        let new_year_2026 = PgInstant(820_540_800 * MICROS_PER_SECOND);
         assert_eq!(new_year_2026.expiry(), KeyExpiry::at_second(1_767_225_600));
         let half_a_second_before = new_year_2026.before(Duration::from_millis(500));
         assert_eq!(half_a_second_before.expiry(), KeyExpiry::at_second(1_767_225_599));

@@ -3,7 +3,7 @@
 use tokio_postgres::SimpleQueryMessage;
 
 use super::session::{PgError, PgSession};
-use super::{POLL_STALL, row};
+use super::{OVERLAP_SECONDS, POLL_STALL, row};
 
 /// The columns of a query by name, and what is asked of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,7 +23,7 @@ const COLUMNS: [(ReadAs, &[&str]); row::COLUMNS] = [
     (ReadAs::Text, &["plan"]),
     (ReadAs::Text, &["quotas"]),
     (ReadAs::Time, &["expires_at", "expires"]),
-    (ReadAs::Time, &["changed_at"]),
+    (ReadAs::PastTime, &["changed_at"]),
 ];
 
 #[derive(Clone, Copy)]
@@ -32,6 +32,9 @@ enum ReadAs {
     Text,
     /// A time is not converted: without a zone it would depend on the session's.
     Time,
+    /// A time that is ahead of the database's clock is left out: as the newest one it would hide all
+    /// changes until then, and rows are often dated by clocks of several machines.
+    PastTime,
 }
 
 impl KeySelect {
@@ -61,12 +64,18 @@ impl KeySelect {
             selected.push(match (read_as, name) {
                 (ReadAs::Text, name) => format!("{}::text", name.unwrap_or("null")),
                 (ReadAs::Time, Some(name)) => name.to_owned(),
-                (ReadAs::Time, None) => "null::timestamptz".to_owned(),
+                // The conversion is none, but lets a text through to be reported as one.
+                (ReadAs::PastTime, Some(name)) => {
+                    format!("case when {name}::timestamptz <= now() then {name} end as {name}")
+                }
+                (ReadAs::Time | ReadAs::PastTime, None) => "null::timestamptz".to_owned(),
             });
         }
         let all = format!("select {} from (\n{query}\n) as slidegate_keys", selected.join(", "));
+        // Where the database's clock was set back, the newest row may be ahead of it.
+        let since = format!("least($1, now() - interval '{OVERLAP_SECONDS} s')");
         let changed =
-            columns.contains(&"changed_at").then(|| format!("{all} where changed_at >= $1"));
+            columns.contains(&"changed_at").then(|| format!("{all} where changed_at >= {since}"));
         Ok(Self { all, changed, columns })
     }
 

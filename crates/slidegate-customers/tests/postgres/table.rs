@@ -1,5 +1,6 @@
 //! What is in the table is what is known.
 
+use std::thread;
 use std::time::Instant;
 
 use slidegate::limit::{ManualClock, Quota, Quotas};
@@ -215,6 +216,29 @@ fn a_row_from_the_future_does_not_hide_later_changes() {
     let reader = Reader::loaded(config(database.url()));
     insert(&database, "k4", "c4");
     reader.wait_for("k4", &known("c4"));
+}
+
+/// By then the other rows are no longer read again with each poll.
+#[test]
+fn a_row_that_is_dated_seconds_ahead_hides_no_revocation() {
+    let database = table_of(&SERVER, 3);
+    let reader = Reader::loaded(config(database.url()));
+    let ahead = digest("k4");
+    database.sql(&format!(
+        "insert into api_keys values \
+         ({ahead}, 'c4', 'pro', null, null, clock_timestamp() + interval '40 seconds')"
+    ));
+    reader.wait_for("k4", &known("c4"));
+    expire(&database, "k1");
+    reader.wait_for("k1", &KeyAnswer::Unknown);
+    // Longer than the overlap of polls.
+    thread::sleep(ms(11_000));
+    expire(&database, "k2");
+    reader.wait_for("k2", &KeyAnswer::Unknown);
+    // What is ahead is read again, and stays revocable.
+    database.sql(&format!("update api_keys set expires_at = '-infinity' where digest = {ahead}"));
+    reader.wait_for("k4", &KeyAnswer::Unknown);
+    assert_eq!(reader.find("k3"), known("c3"));
 }
 
 #[test]
