@@ -21,7 +21,7 @@ pub(super) struct SourceHealth {
 
 #[derive(Debug, Default)]
 struct HealthState {
-    answered: Option<Instant>,
+    answered: [Option<Instant>; 2],
     failing: [Option<Failing>; 2],
 }
 
@@ -48,7 +48,7 @@ pub(super) enum Before {
 impl SourceHealth {
     pub(super) fn succeeded(&self, reading: Reading) -> Before {
         let mut state = self.state.lock();
-        state.answered = Some(Instant::now());
+        state.answered[reading as usize] = Some(Instant::now());
         if state.failing[reading as usize].take().is_none() {
             return Before::Well;
         }
@@ -78,7 +78,11 @@ impl SourceHealth {
     pub(super) fn status(&self, keys: usize) -> SourceStatus {
         let state = self.state.lock();
         let error = state.failing.iter().flatten().next().map(|failing| failing.error.clone());
-        SourceStatus { answered_ago: state.answered.map(|at| at.elapsed()), error, keys }
+        let [all, changes] = state.answered;
+        // Polls do not see which rows were deleted.
+        let is_overdue = state.failing[Reading::All as usize].is_some();
+        let answered = if is_overdue { all } else { all.max(changes) };
+        SourceStatus { answered_ago: answered.map(|at| at.elapsed()), error, keys }
     }
 }
 

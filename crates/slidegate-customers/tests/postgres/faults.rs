@@ -1,8 +1,7 @@
 //! A database that is away, slow or changed.
 
-use std::io;
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::{Arc, Mutex, mpsc};
+use std::net::{SocketAddr, TcpListener};
+use std::sync::mpsc;
 use std::thread;
 use std::time::Instant;
 
@@ -12,6 +11,7 @@ use rustls::pki_types::pem::PemObject;
 use slidegate_customers::{KeyAnswer, PostgresConfig};
 use slidegate_testbed::{PostgresServer, assert_no_hang, wait_until};
 
+use crate::link::Link;
 use crate::reader::{HOUR, Reader, SERVER, config, digest, expire, insert, known, ms, table_of};
 
 const FAILED: &str = "key source failed";
@@ -234,7 +234,7 @@ fn tls_is_used_and_checked() {
 fn what_was_revoked_during_an_outage_is_refused_soon_after_it() {
     let database = table_of(&SERVER, 3);
     let link = Link::to(SERVER.address());
-    let url = database.url_through(link.address);
+    let url = database.url_through(link.address());
     let poll = ms(2000);
     let reader = Reader::loaded(PostgresConfig { poll, ..config(url) });
     link.cut();
@@ -280,47 +280,31 @@ fn a_full_reading_that_succeeds_lets_a_failed_poll_try_again_at_once() {
     assert_no_hang(began, ms(15_000));
 }
 
-/// The network between a reader and the database, which can be cut.
-struct Link {
-    address: SocketAddr,
-    /// Both ends of each connection; none while it is cut.
-    ends: Arc<Mutex<Option<Vec<TcpStream>>>>,
-}
-
-impl Link {
-    fn to(server: SocketAddr) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap();
-        let ends = Arc::new(Mutex::new(Some(Vec::new())));
-        let open = Arc::clone(&ends);
-        thread::spawn(move || {
-            for client in listener.incoming() {
-                if let Some(open) = &mut *open.lock().unwrap() {
-                    let pair = [client.unwrap(), TcpStream::connect(server).unwrap()];
-                    for (from, to) in [(0, 1), (1, 0)] {
-                        let [mut from, mut to] =
-                            [from, to].map(|end: usize| pair[end].try_clone().unwrap());
-                        thread::spawn(move || {
-                            let _ = io::copy(&mut from, &mut to);
-                            let _ = to.shutdown(Shutdown::Both);
-                        });
-                    }
-                    open.extend(pair);
-                }
-            }
-        });
-        Self { address, ends }
-    }
-
-    fn cut(&self) {
-        for end in self.ends.lock().unwrap().take().into_iter().flatten() {
-            let _ = end.shutdown(Shutdown::Both);
-        }
-    }
-
-    fn restore(&self) {
-        *self.ends.lock().unwrap() = Some(Vec::new());
-    }
+#[test]
+fn the_age_is_that_of_the_full_reading_while_only_polls_succeed() {
+    let database = table_of(&SERVER, 1);
+    database.sql(
+        "create table no_trouble ();
+         create function answers() returns boolean language plpgsql volatile as $$ begin
+             if current_query() not like '%changed_at >=%' and to_regclass('no_trouble') is null then
+                 raise 'full readings fail';
+             end if;
+             return true;
+         end $$",
+    );
+    let query = "select * from api_keys where answers()".to_owned();
+    let reader = Reader::loaded(PostgresConfig { query, full: ms(100), ..config(database.url()) });
+    database.sql("drop table no_trouble");
+    reader.wait_for_error("full readings fail");
+    let began = Instant::now();
+    wait_until("the age to grow", || reader.age() >= ms(1500));
+    assert!(began.elapsed() >= ms(1000), "{:?}", began.elapsed());
+    expire(&database, "k1");
+    reader.wait_for("k1", &KeyAnswer::Unknown);
+    assert!(reader.age() >= ms(1500), "polls succeed all the while: {:?}", reader.age());
+    database.sql("create table no_trouble ()");
+    reader.wait_for_recovery();
+    wait_until("the age to be that of a poll", || reader.age() < ms(1000));
 }
 
 #[test]

@@ -5,6 +5,7 @@
 
 mod columns;
 mod faults;
+mod link;
 mod notifications;
 mod reader;
 mod table;

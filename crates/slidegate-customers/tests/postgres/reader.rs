@@ -121,6 +121,11 @@ impl Reader {
         self.keys.status().keys
     }
 
+    /// How old the data are; zero before the first.
+    pub(crate) fn age(&self) -> Duration {
+        self.keys.status().answered_ago.unwrap_or_default()
+    }
+
     pub(crate) fn error(&self) -> String {
         self.keys.status().error.unwrap_or_default()
     }
