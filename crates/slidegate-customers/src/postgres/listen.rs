@@ -1,5 +1,6 @@
 //! Notifications, which only make a poll come sooner.
 
+use std::mem;
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -37,14 +38,14 @@ enum ListenError {
 /// notifications may have been missed before. Never returns.
 pub(super) async fn listen(connector: &PgConnector, channel: &str, wake: &Notify) {
     let mut failures = 0;
-    let mut is_warned = false;
+    let mut warned = None;
     loop {
         let error = match subscribe(connector, channel).await {
             Ok(mut session) => {
-                if is_warned {
+                if warned.take().is_some() {
                     tracing::info!(channel, "notifications of the key source arrive again");
                 }
-                (failures, is_warned) = (0, false);
+                failures = 0;
                 wake.notify_one();
                 while session.notifications.recv().await.is_some() {
                     wake.notify_one();
@@ -54,9 +55,11 @@ pub(super) async fn listen(connector: &PgConnector, channel: &str, wake: &Notify
             Err(error) => error,
         };
         failures += 1;
+        // One line for each kind of trouble: a database that is down at first may be behind PgBouncer.
         // A closed connection is usual when a database restarts, and the next attempt says more.
-        if !is_warned && !matches!(error, ListenError::Closed) {
-            is_warned = true;
+        let kind = Some(mem::discriminant(&error));
+        if warned != kind && !matches!(error, ListenError::Closed) {
+            warned = kind;
             let error = error.to_string();
             tracing::warn!(channel, error, "no notifications of the key source; polling goes on");
         }

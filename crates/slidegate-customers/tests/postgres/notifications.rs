@@ -5,8 +5,11 @@ use std::time::Instant;
 use slidegate_customers::{KeyAnswer, PostgresConfig};
 use slidegate_testbed::{Database, PgBouncer, assert_no_hang, wait_until};
 
+use crate::link::Link;
 use crate::reader::{HOUR, Reader, SERVER, config, expire, insert, known, ms, table_of};
 use crate::table::queries;
+
+const NONE: &str = "no notifications of the key source";
 
 fn listening(url: String) -> PostgresConfig {
     // A name that has to be quoted.
@@ -80,6 +83,19 @@ fn what_was_missed_without_a_connection_is_read_when_there_is_one_again() {
     notify(&database, 1);
     reader.wait_for("k2", &KeyAnswer::Unknown);
     assert_eq!(reader.log(), "");
+}
+
+#[test]
+fn a_database_that_is_away_at_first_does_not_hide_the_warning_of_pgbouncer() {
+    let database = table_of(&SERVER, 1);
+    let bouncer = PgBouncer::in_front_of(&SERVER);
+    let link = Link::to(bouncer.address());
+    link.cut();
+    let reader = Reader::start(listening(database.url_through(link.address())));
+    wait_until("the first warning", || reader.logged(NONE) == 1);
+    link.restore();
+    wait_until("the warning", || reader.logged("PgBouncer in transaction mode") == 1);
+    assert_eq!(reader.logged(NONE), 2, "{}", reader.log());
 }
 
 #[test]
