@@ -280,6 +280,32 @@ fn what_becomes_of_a_token_is_said_by_its_status() {
 }
 
 #[test]
+fn a_token_that_would_give_the_plan_is_refused_wherever_plans_count() {
+    let wait = Duration::from_millis(300);
+    let verdict = |key: KeyStatus, token: TokenStatus, plan: &str| {
+        let (gate, _) = gate_at(plans().tokens_have_plans().policy(by_key()).build().unwrap());
+        let (headers, bearer) = (sent("k"), Bearer::new().key(key).token(token));
+        let facts = get(&headers).bearer(&bearer);
+        let facts = if plan.is_empty() { facts } else { facts.plan(plan) };
+        decide(&gate, &facts).verdict()
+    };
+    let unknown = KeyStatus::Unknown;
+    let invalid = Verdict::Block(Block::InvalidToken);
+    assert_eq!(verdict(unknown, TokenStatus::Invalid, ""), invalid);
+    let late = Verdict::Block(Block::UncheckedToken { retry_after: wait });
+    assert_eq!(verdict(unknown, TokenStatus::Unchecked { retry_after: wait }, ""), late);
+    // Where the plan is not the token's, the token does not matter.
+    assert_eq!(verdict(unknown, TokenStatus::None, ""), Verdict::Allow);
+    assert_eq!(verdict(unknown, TokenStatus::Invalid, "pro"), Verdict::Allow);
+    let issued = KeyStatus::Issued(Identity::customer("acme"));
+    assert_eq!(verdict(issued, TokenStatus::Invalid, ""), Verdict::Allow);
+    let (gate, _) = gate_at(plans().policy(by_key()).build().unwrap());
+    let (headers, bearer) = (sent("k"), Bearer::new().token(TokenStatus::Invalid));
+    let decision = decide(&gate, &get(&headers).bearer(&bearer));
+    assert!(decision.is_allowed(), "tokens have no plans here");
+}
+
+#[test]
 fn no_header_passes_for_a_customer() {
     let name = "customer".parse().unwrap();
     assert_ne!(Identity::header(&name, b"acme").as_str(), "customer:acme");

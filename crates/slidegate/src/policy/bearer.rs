@@ -66,13 +66,14 @@ pub enum TokenStatus {
     None,
     /// It is valid, and what it claims is the bearer's.
     Valid,
-    /// It is not valid, and the request is refused for it if a policy counts it by user or customer.
+    /// It is not valid, and the request is refused for it if a policy counts it by user or customer, or
+    /// would by the token's plan.
     Invalid,
     /// It cannot be checked, because its issuer's keys are not known yet. The request is refused as
-    /// unavailable if a policy counts it by user or customer.
+    /// unavailable if a policy counts it by user or customer, or would by the token's plan.
     Unavailable,
     /// It was not checked, because too many from the same address were. The request is refused if a
-    /// policy counts it by user or customer.
+    /// policy counts it by user or customer, or would by the token's plan.
     Unchecked {
         /// When one can be checked again.
         retry_after: Duration,

@@ -138,8 +138,8 @@ impl PoliciesBuilder {
         Self { reads_tokens: true, ..self }
     }
 
-    /// Says that tokens may name plans, so that a token that cannot be checked is refused as unavailable
-    /// by policies that use plans, instead of counted by the default plan.
+    /// Says that tokens may name plans, so that policies that use plans refuse a request for a token that is
+    /// not valid or cannot be checked, instead of counting it by the default plan.
     pub fn tokens_have_plans(self) -> Self {
         Self { tokens_have_plans: true, ..self }
     }

@@ -125,15 +125,19 @@ impl Policies {
         };
         // The default plan may be too small, and a denial for it a 429 because of an outage.
         let has_plan = facts.plan.is_some() || key.plan.is_some() || key.quotas.is_some();
-        let lacks_plan = |block: &Block| {
-            *block == Block::KeysUnavailable && !has_plan && policy.default_plan().is_some()
-        };
+        let lacks_plan = !has_plan && policy.default_plan().is_some();
         let by_key = of_key.filter(|block| {
-            lacks_plan(block) || is_asked(block, &|source| source.reads_key(facts))
+            let by_plan = *block == Block::KeysUnavailable && lacks_plan;
+            by_plan || is_asked(block, &|source| source.reads_key(facts))
         });
         by_key.or_else(|| {
-            let by_plan = |block: &Block| self.tokens_have_plans && lacks_plan(block);
-            of_token.filter(|block| by_plan(block) || is_asked(block, &Source::reads_token))
+            // The plan of a key that is known is its own, whatever a token beside it claims.
+            let is_of_token = key.state != KeyState::Issued || names_customer(facts);
+            of_token.filter(|block| {
+                let may_have_plan = is_of_token || *block == Block::KeysUnavailable;
+                let by_plan = self.tokens_have_plans && lacks_plan && may_have_plan;
+                by_plan || is_asked(block, &Source::reads_token)
+            })
         })
     }
 
@@ -154,11 +158,15 @@ impl Policies {
 fn has_two_customers(facts: &Facts<'_>) -> bool {
     let of_token = facts.bearer.and_then(|bearer| bearer.customer);
     let is_listed = facts.key.is_some_and(|found| found.state == KeyState::Issued);
-    let named = facts.customer.is_some_and(|name| !name.is_empty());
     is_listed
-        && !named
+        && !names_customer(facts)
         && of_token.is_some()
         && facts.key.and_then(|found| found.customer) != of_token
+}
+
+/// Whether the application says whose request it is.
+fn names_customer(facts: &Facts<'_>) -> bool {
+    facts.customer.is_some_and(|name| !name.is_empty())
 }
 
 impl Source {
