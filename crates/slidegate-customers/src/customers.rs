@@ -251,10 +251,15 @@ impl SoughtKey {
         };
         if let Some(TokenAnswer::Valid(claims)) = token {
             bearer = claims.user.iter().fold(bearer, |bearer, user| bearer.user(user));
-            // Which of two customers upstream serves is anybody's guess.
-            let is_same = claims.customer.as_deref() == customer.as_deref();
-            if claims.customer.is_some() && !is_same {
+            // Which of two customers upstream serves is unknown.
+            if let (Some(of_key), Some(of_token)) = (&customer, &claims.customer)
+                && **of_key != **of_token
+            {
                 bearer = bearer.token(TokenStatus::Invalid);
+            }
+            // For lists: a key without a customer counts itself.
+            if let Some(customer) = &claims.customer {
+                bearer = bearer.customer(customer);
             }
         }
         if let Some(customer) = customer {

@@ -349,7 +349,15 @@ fn one_credential_lends_no_plan_to_another() {
     // The key has a plan and no customer, the token a customer and no plan.
     let bearer = Bearer::new().customer("beta").token(TokenStatus::Valid);
     let decision = decide(&gate, &get(&headers).bearer(&bearer));
-    assert_eq!(decision.verdict(), Verdict::Block(Block::InvalidToken));
+    let own = &decision.policies()[0];
+    assert_eq!((own.identity.kind(), &*own.plan.as_ref().unwrap().name), ("ip", "pro"));
+    // The same for a key that was looked up.
+    let own_account = KeyStatus::Issued(Identity::api_key(b"k2"));
+    let bearer = bearer.key(own_account).plan("pro");
+    let headers = sent("k2");
+    let decision = decide(&gate, &get(&headers).bearer(&bearer));
+    let own = &decision.policies()[0];
+    assert_eq!((own.identity.kind(), &*own.plan.as_ref().unwrap().name), ("ip", "pro"));
 }
 
 #[test]
@@ -364,7 +372,7 @@ fn a_listed_key_does_not_stand_in_for_a_token_of_another_customer() {
     };
     assert_eq!(verdict("k1", "acme"), Verdict::Allow);
     assert_eq!(verdict("k1", "beta"), Verdict::Block(Block::InvalidToken));
-    assert_eq!(verdict("k3", "beta"), Verdict::Block(Block::InvalidToken), "no customer's key");
+    assert_eq!(verdict("k3", "beta"), Verdict::Allow, "the key has no customer");
     assert_eq!(verdict("unknown", "beta"), Verdict::Allow, "it counts for nothing");
     for key in ["k1", "k3", "unknown"] {
         assert_eq!(verdict(key, "evil"), Verdict::Block(Block::Listed), "{key}");

@@ -45,7 +45,8 @@ pub enum KeyStatus {
     #[default]
     NotSought,
     /// It was issued, and spends from this account: its customer's, or its own
-    /// ([`KeyDigest::identity`](crate::policy::KeyDigest::identity)).
+    /// ([`KeyDigest::identity`](crate::policy::KeyDigest::identity)). Beside a key with its own account,
+    /// the customer of a valid token counts for lists only.
     Issued(Identity),
     /// It was not issued, or is no longer valid:
     /// [`UnknownKeys`](crate::policy::UnknownKeys) says what becomes of it.

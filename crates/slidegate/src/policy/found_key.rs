@@ -78,7 +78,14 @@ impl Policies {
         }
         let named = sent.map(Identity::api_key).or_else(|| facts.identity("api-key"));
         let status = facts.bearer.map_or(KeyStatus::NotSought, |bearer| bearer.key);
+        let is_token = facts.bearer.is_some_and(|bearer| bearer.token == TokenStatus::Valid);
         let (state, account) = match (status, named) {
+            // Of a key without a customer, the plan is the key's and the customer the token's: with one
+            // for the other, a key would raise the quotas of any customer.
+            (KeyStatus::Issued(account), _) if is_token && account.kind() != "customer" => {
+                let (state, account) = (KeyState::Issued, Some(account));
+                return FoundKey { state, account, customer: None, ..of_bearer };
+            }
             (KeyStatus::Issued(account), _) => (KeyState::Issued, Some(account)),
             (_, None) => (KeyState::Absent, None),
             (KeyStatus::Unavailable, _) => (KeyState::Unavailable, None),
@@ -157,11 +164,9 @@ impl Policies {
 /// serves is unknown.
 fn has_two_customers(facts: &Facts<'_>) -> bool {
     let of_token = facts.bearer.and_then(|bearer| bearer.customer);
-    let is_listed = facts.key.is_some_and(|found| found.state == KeyState::Issued);
-    is_listed
-        && !names_customer(facts)
-        && of_token.is_some()
-        && facts.key.and_then(|found| found.customer) != of_token
+    let of_key = facts.key.filter(|found| found.state == KeyState::Issued);
+    let of_key = of_key.and_then(|found| found.customer);
+    !names_customer(facts) && of_key.zip(of_token).is_some_and(|(key, token)| key != token)
 }
 
 /// Whether the application says whose request it is.
