@@ -91,8 +91,13 @@ fn loaded(gateway: &Gateway) {
 fn customers_of_a_database_are_known_and_revoked_keys_refused() {
     let (server, upstream) = (PostgresServer::start(), Upstream::simple());
     let (database, source) = table(&server);
-    let gateway = start(&upstream, "unknown_keys = \"refuse\"", &format!("{BY_KEY}{source}"));
+    // Only a poll can see in time that a key is revoked, and only another full reading what was deleted.
+    let polling = source.replace("full = \"1s\"", "full = \"1h\"");
+    let tables = [polling, source].map(|source| format!("{BY_KEY}{source}"));
+    let [gateway, reading_all] =
+        tables.map(|tables| start(&upstream, "unknown_keys = \"refuse\"", &tables));
     loaded(&gateway);
+    loaded(&reading_all);
     assert_eq!(gateway.metric("slidegate_source_keys", "key_source"), 10.0);
     // k0 and k1 are of one customer.
     assert_eq!(
@@ -109,15 +114,16 @@ fn customers_of_a_database_are_known_and_revoked_keys_refused() {
         let policy = with_key(&gateway, "k4").value("ratelimit-policy").unwrap_or_default();
         policy.contains("q=1;")
     });
-    // Revoked within one poll, and a deleted row within a full pass.
+    assert_eq!(status(&gateway, "k2"), 200);
     database.sql(
         "update api_keys set expires_at = now(), changed_at = now() where customer = 'customer-1'",
     );
     let began = Instant::now();
     wait_until("the key is refused", || status(&gateway, "k2") == 401);
+    // A poll of 200 ms, and the rest for a busy machine.
     assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
     database.sql("delete from api_keys where customer = 'customer-3'");
-    wait_until("the deleted key is refused", || status(&gateway, "k6") == 401);
+    wait_until("the deleted key is refused", || status(&reading_all, "k6") == 401);
     let explained = explain(&gateway, &json!({"headers": {"x-api-key": "k8"}}));
     assert_eq!(explained["credentials"][0], "API key: known, customer customer-4, plan pro");
 }
@@ -282,6 +288,24 @@ fn verified_tokens_name_users_customers_and_plans_at_every_endpoint() {
 }
 
 #[test]
+fn a_forged_token_is_refused_where_it_would_give_the_plan() {
+    let (issuer, upstream) = (TokenIssuer::new("one"), Upstream::simple());
+    let jwks = issuer.key_file();
+    let tables = format!("{BY_KEY}{}", jwt(jwks.to_str().unwrap(), "invalid = \"refuse\""));
+    let gateway = start(&upstream, "", &tables);
+    wait_until("the keys are loaded", || gateway.metric("slidegate_source_keys", ISSUER) == 1.0);
+    let send = |issuer: &TokenIssuer, claims: &Value| {
+        gateway.get("/", &bearer(&issuer.token(claims))).status()
+    };
+    let mut expired = claims("ann");
+    expired["exp"] = json!(1_000_000_000);
+    let stranger = TokenIssuer::new("one");
+    assert_eq!((send(&stranger, &claims("ann")), send(&issuer, &expired)), (401, 401));
+    // Five a minute of the token's plan, which the address spends.
+    assert_eq!([(); 6].map(|()| send(&issuer, &claims("ann"))), [200, 200, 200, 200, 200, 429]);
+}
+
+#[test]
 fn keys_rotate_at_the_provider_and_an_outage_of_it_changes_nothing() {
     let issuers = [TokenIssuer::new("old"), TokenIssuer::new("new")];
     let sets =
@@ -361,10 +385,17 @@ fn flood_with_tokens(invalid: &str, refused: u16) {
 #[test]
 fn a_token_has_one_spelling_and_two_customers_are_none() {
     let (issuer, upstream) = (TokenIssuer::new("one"), Upstream::simple());
-    let service = Upstream::answering(|_| json_response(r#"{"customer": "other", "plan": "pro"}"#));
+    let without_customer = slidegate::policy::KeyHash::Slidegate.hex(b"k2");
+    let service = Upstream::answering(move |request| {
+        json_response(match request.target().ends_with(&without_customer) {
+            true => r#"{"plan": "pro"}"#,
+            false => r#"{"customer": "other", "plan": "pro"}"#,
+        })
+    });
     let source = format!("[key_source]\nurl = \"{}/{{digest}}\"\n", service.url());
     let jwks = issuer.key_file();
-    let tables = format!("{BY_TOKEN}{source}{}", jwt(jwks.to_str().unwrap(), ""));
+    let blocked = "[blocked]\ncustomers = [\"evil\"]\n";
+    let tables = format!("{BY_TOKEN}{blocked}{source}{}", jwt(jwks.to_str().unwrap(), ""));
     let gateway = start(&upstream, "", &tables);
     wait_until("the keys are loaded", || gateway.metric("slidegate_source_keys", ISSUER) == 1.0);
     let token = issuer.token(&claims("ann"));
@@ -381,6 +412,12 @@ fn a_token_has_one_spelling_and_two_customers_are_none() {
     assert_eq!(gateway.get("/", &bearer(&token)).status(), 200);
     let both = format!("{}X-API-Key: k1\r\n", bearer(&token));
     assert_eq!(gateway.get("/", &both).status(), 401, "a key of one customer, a token of another");
+    let both = format!("{}X-API-Key: k2\r\n", bearer(&token));
+    assert_eq!(gateway.get("/", &both).status(), 200, "a key without a customer");
+    let mut evil = claims("eve");
+    evil["org"]["id"] = json!("evil");
+    let both = format!("{}X-API-Key: k2\r\n", bearer(&issuer.token(&evil)));
+    assert_eq!(gateway.get("/", &both).status(), 403, "the key does not hide whose token it is");
 }
 
 #[test]
