@@ -43,6 +43,9 @@ const LOOK_UP_DEADLINE: Duration = Duration::from_secs(2);
 /// and one that many customers share has them all known in seconds.
 const LOOK_UPS_PER_SECOND: u32 = 100;
 
+/// What requests without a client address share, such as those of Unix sockets.
+const NO_ADDRESS: &str = "no address";
+
 /// Addresses that are counted; those beyond share one quota.
 const MAX_ADDRESSES: usize = 65_536;
 
@@ -224,8 +227,8 @@ impl HttpKeys {
     /// What is known of the key, after a look-up if nothing is. [`KeyAnswer::Unavailable`] if that
     /// fails or takes more than 200 ms. Needs a tokio runtime.
     ///
-    /// `address` is the client's address, which can cause 100 look-ups a second; they are not limited
-    /// without one.
+    /// `address` is the client's address, which can cause 100 look-ups a second. Requests without one
+    /// share the same number.
     ///
     /// The look-up runs in its own task; dropping this future does not cancel it.
     pub async fn find(&self, key: &[u8], address: Option<IpAddr>) -> KeyAnswer {
@@ -290,11 +293,9 @@ impl HttpKeysState {
     }
 
     fn may_look_up(&self, address: Option<IpAddr>) -> bool {
-        let spend = |address| {
-            let address = Identity::ip(address, Prefixes::default());
-            self.by_address.check(address.as_str()).is_ok()
-        };
-        address.is_none_or(spend)
+        let identity = address.map(|address| Identity::ip(address, Prefixes::default()));
+        let spender = identity.as_ref().map_or(NO_ADDRESS, Identity::as_str);
+        self.by_address.check(spender).is_ok()
     }
 
     /// Looks the key up in the background, unless this has just been tried, is under way, or all places

@@ -39,6 +39,9 @@ use crate::status::SourceStatus;
 /// far more than an office behind one address needs.
 const CHECKS_PER_SECOND: u32 = 100;
 
+/// What requests without a client address share, such as those of Unix sockets.
+const NO_ADDRESS: &str = "no address";
+
 /// Addresses that are counted; those beyond share one quota.
 const MAX_ADDRESSES: usize = 65_536;
 
@@ -168,8 +171,8 @@ impl Tokens {
 
     /// What a token is worth. Waits at most 2 s, and only for keys that a fetch may bring.
     ///
-    /// `address` is the client's address, which limits signature checks; they are not limited
-    /// without one.
+    /// `address` is the client's address, which can cause 100 signature checks a second. Requests
+    /// without one share the same number.
     ///
     /// A token that names none of the issuers is refused if each of them refuses invalid tokens.
     pub async fn check(&self, token: &str, address: Option<IpAddr>) -> TokenAnswer {
@@ -239,12 +242,11 @@ impl Tokens {
     }
 
     fn spend_check(&self, address: Option<IpAddr>) -> Result<(), Failure> {
-        if let Some(address) = address {
-            let identity = Identity::ip(address, Prefixes::default());
-            self.0.by_address.check(identity.as_str()).map_err(|denied| Failure::Unchecked {
-                retry_after: denied.retry_after().expect("one unit is within the quota"),
-            })?;
-        }
+        let identity = address.map(|address| Identity::ip(address, Prefixes::default()));
+        let spender = identity.as_ref().map_or(NO_ADDRESS, Identity::as_str);
+        self.0.by_address.check(spender).map_err(|denied| Failure::Unchecked {
+            retry_after: denied.retry_after().expect("one unit is within the quota"),
+        })?;
         self.0.checks.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }

@@ -5,6 +5,7 @@
 mod log;
 mod service;
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -46,8 +47,18 @@ fn keys_of(service: &Service) -> HttpKeys {
 }
 
 fn spawn_find(keys: &HttpKeys, key: &str) -> JoinHandle<KeyAnswer> {
+    spawn_find_from(None, keys, key)
+}
+
+fn spawn_find_from(address: Option<IpAddr>, keys: &HttpKeys, key: &str) -> JoinHandle<KeyAnswer> {
     let (keys, key) = (keys.clone(), key.to_owned());
-    tokio::spawn(async move { keys.find(key.as_bytes(), None).await })
+    tokio::spawn(async move { keys.find(key.as_bytes(), address).await })
+}
+
+/// One of many clients.
+fn client(number: u16) -> Option<IpAddr> {
+    let [high, low] = number.to_be_bytes();
+    Some(IpAddr::from([10, 0, high, low]))
 }
 
 /// Waits until look-ups that were started before this have been answered.
@@ -425,7 +436,8 @@ async fn a_flood_of_invented_keys_is_bounded_and_leaves_known_keys_alone() {
     }
     advance(seconds(10)).await;
     service.hold();
-    let flood: Vec<_> = (0..1_000).map(|n| spawn_find(&keys, &format!("invented-{n}"))).collect();
+    let invent = |n| spawn_find_from(client(n), &keys, &format!("invented-{n}"));
+    let flood: Vec<_> = (0..1_000).map(invent).collect();
     service.until_received(40 + 24).await;
     for key in &customers {
         assert_eq!(keys.find(key.as_bytes(), None).await, known("acme"), "at once");
@@ -448,6 +460,25 @@ async fn a_flood_of_invented_keys_is_bounded_and_leaves_known_keys_alone() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_address_and_requests_without_one_cause_a_hundred_look_ups_a_second() {
+    let _still = StillTime::begin();
+    let service = Service::start().await;
+    let keys = keys_of(&service);
+    for address in [client(1), None] {
+        let before = service.received();
+        let mut answers = Vec::new();
+        for number in 0..2_000 {
+            answers.push(keys.find(format!("{address:?}-{number}").as_bytes(), address).await);
+        }
+        assert_eq!(answers[..100], [const { KeyAnswer::Unknown }; 100]);
+        assert!(answers.contains(&KeyAnswer::Unavailable), "{address:?}");
+        let asked = service.received() - before;
+        assert_eq!(asked, answers.iter().filter(|one| **one == KeyAnswer::Unknown).count());
+    }
+    assert_eq!(keys.find(b"k-1", client(2)).await, KeyAnswer::Unknown, "others go on");
+}
+
+#[tokio::test(start_paused = true)]
 async fn invented_keys_push_out_no_known_key() {
     let _still = StillTime::begin();
     let service = Service::start().await;
@@ -456,7 +487,7 @@ async fn invented_keys_push_out_no_known_key() {
     assert_eq!(keys.find(b"k-1", None).await, known("acme"));
     for number in 0..2_000 {
         let invented = format!("invented-{number}");
-        assert_eq!(keys.find(invented.as_bytes(), None).await, KeyAnswer::Unknown);
+        assert_eq!(keys.find(invented.as_bytes(), client(number)).await, KeyAnswer::Unknown);
     }
     assert_eq!(keys.find_now(b"k-1"), Some(known("acme")));
     assert_eq!((keys.status().keys, service.received()), (1, 2_001));
