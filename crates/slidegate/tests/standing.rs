@@ -61,6 +61,10 @@ fn a_policy_counts_whatever_its_method_and_path() {
     assert_eq!(seen, ["login of ip:203.0.113.7", "seen of ip:203.0.113.7"]);
     let seen = names(&accounts(&gate, &get("/rate-limits").user("ann")));
     assert_eq!(seen[2..], ["users of user:ann"]);
+    let CallerStanding::Counted { hidden, .. } = now(gate.standing(&get("/"))).unwrap() else {
+        panic!()
+    };
+    assert_eq!(names(&hidden), ["guard of ip:203.0.113.7", "hidden of ip:203.0.113.7"]);
     let own = accounts(&gate, &get("/"));
     assert_eq!([0, 1].map(|i: usize| own[i].counts_every_request), [false, true]);
 }
@@ -172,7 +176,7 @@ fn a_ban_is_shown_where_it_holds() {
         let _ = gate.decide_now(&get("/login")).unwrap();
     }
     let standing = || now(gate.standing(&get("/rate-limits"))).unwrap();
-    let CallerStanding::Counted { accounts, bans } = standing() else { panic!() };
+    let CallerStanding::Counted { accounts, bans, .. } = standing() else { panic!() };
     assert_eq!((bans.len(), &*bans[0].policy, bans[0].retry_after), (1, "login", 600 * SECOND));
     let at = gate.now();
     assert_eq!(accounts[0].passes_at(units(1)), Some(at + 600 * SECOND));

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use slidegate::limit::LedgerReading;
+use slidegate::policy::Cost;
 use slidegate::{CallerAccount, CallerBan, CallerStanding, Decision, Policies, Timestamp};
 
 use crate::calendar::{Rfc3339, ceil_ms};
@@ -83,10 +84,10 @@ impl StandingAnswer {
         now: Timestamp,
         units: Option<NonZeroU32>,
     ) -> Result<Self, Box<Decision>> {
-        let (exempt, accounts, bans) = match standing {
+        let (exempt, accounts, hidden, bans) = match standing {
             CallerStanding::Refused(decision) => return Err(decision.into()),
-            CallerStanding::Counted { accounts, bans } => (false, accounts, bans),
-            _ => (true, Vec::new(), Vec::new()),
+            CallerStanding::Counted { accounts, hidden, bans } => (false, accounts, hidden, bans),
+            _ => (true, Vec::new(), Vec::new(), Vec::new()),
         };
         let now = accounts.iter().map(|account| account.reading.at).max().unwrap_or(now);
         let of_account = |account| quotas(account, policies, units);
@@ -96,19 +97,32 @@ impl StandingAnswer {
             exempt,
             standings: accounts.iter().flat_map(of_account).collect(),
             bans: bans.into_iter().map(BanView::from).collect(),
-            question: units
-                .map(|units| AskedUnits { units, passing: together(&accounts, now, units) }),
+            question: units.map(|units| {
+                let passing = together(&accounts, &hidden, now, units);
+                AskedUnits { units, passing }
+            }),
         })
     }
 }
 
 /// When the units pass under all policies that count every request: when they do under the last of
-/// them. Where each is for some requests only, all of them are meant.
-fn together(accounts: &[CallerAccount], now: Timestamp, units: NonZeroU32) -> Passing {
+/// them. Where each that is shown is for some requests only, all of these are meant.
+fn together(
+    accounts: &[CallerAccount],
+    hidden: &[CallerAccount],
+    now: Timestamp,
+    units: NonZeroU32,
+) -> Passing {
     let is_for_some = accounts.iter().all(|account| !account.counts_every_request);
-    let meant = accounts.iter().filter(|account| is_for_some || account.counts_every_request);
+    let shown = accounts.iter().filter(|account| is_for_some || account.counts_every_request);
+    let hidden = hidden.iter().filter(|account| account.counts_every_request);
+    // A guard of 100 requests a second does not say that 500 units never pass.
+    let hidden = hidden.map(|account| match account.cost {
+        Cost::Request => (account, units),
+        Cost::Units(of_one_request) => (account, of_one_request),
+    });
     let mut last = Passing::at(now, now);
-    for account in meant {
+    for (account, units) in shown.map(|account| (account, units)).chain(hidden) {
         match account.passes_at(units) {
             None => return Passing::NEVER,
             // Each on the clock of its store.

@@ -113,6 +113,37 @@ fn a_caller_sees_itself_and_nobody_else() {
 }
 
 #[test]
+fn a_hidden_policy_counts_in_the_instant_without_being_shown() {
+    let upstream = Upstream::simple();
+    let gateway = configure(&upstream)
+        .tables("[standing]\nquotas = \"1000/min\"")
+        .policy("api", "9/h", "")
+        .policy("quiet", "2/h", "headers = false")
+        .policy("flood", "3/h", "scope = \"local\"")
+        .policy("upload", "1/h", "match = { path = \"/upload\" }\nheaders = false")
+        .start();
+    let of = |units: u32| {
+        let answer = ask(&gateway, &format!("?units={units}"), "");
+        assert_eq!(identities(&answer), ["ip:127.0.0.1"]);
+        assert_eq!(answer["standings"][0]["passes_after_ms"], 0, "{answer}");
+        for hidden in ["quiet", "flood", "upload"] {
+            assert!(!answer.to_string().contains(hidden), "{answer}");
+        }
+        answer
+    };
+    let passes = |units| of(units)["passes_after_ms"].as_u64().unwrap();
+    assert_eq!((passes(1), passes(2)), (0, 0));
+    assert_eq!(of(3)["reason"], "cost-above-units", "the hidden policy never admits so many");
+    assert_eq!(gateway.status("/upload"), 200);
+    assert_eq!(passes(1), 0, "only /upload is used up");
+    let hour_ms = 3_500_000..=3_601_000;
+    assert!(hour_ms.contains(&passes(2)), "{}", passes(2));
+    assert_eq!(gateway.status("/"), 200);
+    assert!(hour_ms.contains(&passes(1)), "{}", passes(1));
+    assert_eq!(gateway.status("/"), 429);
+}
+
+#[test]
 fn the_guard_counts_addresses_and_refuses_as_elsewhere() {
     let upstream = Upstream::simple();
     let gateway =

@@ -10,7 +10,7 @@ use crate::limit::memory::Commit;
 use crate::limit::{Account, AccountReading, LedgerReading, Name, Quota, Quotas, Timestamp};
 use crate::limit::{Store, StoreError};
 use crate::policy::matching::Match;
-use crate::policy::{CheckedPlan, Facts, Identity, Scope};
+use crate::policy::{CheckedPlan, Cost, Facts, Identity, Scope};
 
 /// Where a caller stands, whatever it asks for: what [`Gate::standing`] finds.
 #[derive(Debug)]
@@ -24,6 +24,8 @@ pub enum CallerStanding {
     Counted {
         /// Its accounts under the policies that response headers tell of, in order.
         accounts: Vec<CallerAccount>,
+        /// Those under the others, which are not for the caller to see, but refuse it all the same.
+        hidden: Vec<CallerAccount>,
         /// The policies that refuse it now because it was denied too often or an operator banned it.
         bans: Vec<CallerBan>,
     },
@@ -45,6 +47,8 @@ pub struct CallerAccount {
     pub reading: AccountReading,
     /// How much longer the policy refuses the caller.
     pub banned: Option<Duration>,
+    /// What a request costs under the policy.
+    pub cost: Cost,
     /// Whether the policy counts every request of the caller, and not only those of some methods or paths.
     pub counts_every_request: bool,
 }
@@ -61,7 +65,8 @@ pub struct CallerBan {
 impl<S: Store> Gate<S> {
     /// Tells where a caller stands under each policy for requests that counts it, and spends nothing.
     /// Only the caller's identities matter: policies are found whatever their methods and paths are.
-    /// Policies that response headers do not tell of are left out, shadow policies among them.
+    /// Accounts under policies that response headers do not tell of are apart, and shadow policies are
+    /// left out.
     ///
     /// An error means that an account could not be read. There are no numbers of another store then,
     /// whatever [`on_store_error`](crate::OnStoreError) says. One call to the store is made for each
@@ -99,7 +104,7 @@ impl<S: Store> Gate<S> {
         if let Some(refusal) = self.decide_uncharged(&matches) {
             return Ok(CallerStanding::Refused(refusal));
         }
-        let (mut accounts, mut bans) = (Vec::new(), Vec::new());
+        let (mut accounts, mut hidden, mut bans) = (Vec::new(), Vec::new(), Vec::new());
         for matched in counted.iter().filter(|matched| !matched.policy.shadow) {
             let policy = matched.policy;
             let suspended = overrides.and_then(|all| all.under(policy, &matched.identity).banned);
@@ -107,12 +112,11 @@ impl<S: Store> Gate<S> {
             if let Some(retry_after) = banned {
                 bans.push(CallerBan { policy: policy.name.clone(), retry_after });
             }
-            if policy.in_headers {
-                let reading = self.read_account(matched).await?;
-                accounts.push(CallerAccount::new(matched, reading, banned));
-            }
+            let reading = self.read_account(matched).await?;
+            let list = if policy.in_headers { &mut accounts } else { &mut hidden };
+            list.push(CallerAccount::new(matched, reading, banned));
         }
-        Ok(CallerStanding::Counted { accounts, bans })
+        Ok(CallerStanding::Counted { accounts, hidden, bans })
     }
 
     /// How much longer the policy bans the account for denials.
@@ -147,6 +151,7 @@ impl CallerAccount {
             quotas: matched.quotas.clone().into_owned(),
             reading,
             banned,
+            cost: policy.cost,
             counts_every_request: policy.methods.is_empty() && policy.paths().is_empty(),
         }
     }
