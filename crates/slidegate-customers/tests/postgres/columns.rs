@@ -91,12 +91,18 @@ fn plans_quotas_and_expiries_are_read() {
     }
 }
 
-/// The query for Kong's tables in the documentation, on columns of the types that Kong's have.
+const MIGRATE: &str = include_str!("../../../../docs/migrate.md");
+
+/// The first query of several lines below a heading.
+fn documented(page: &str, heading: &str) -> String {
+    let (_, section) = page.split_once(heading).unwrap();
+    section.split("\"\"\"").nth(1).expect("a query of several lines").to_owned()
+}
+
+/// On columns of the types that Kong's have.
 #[test]
 fn the_documented_query_reads_kongs_tables() {
-    let page = include_str!("../../../../docs/migrate.md");
-    let (_, section) = page.split_once("## From Kong's key-auth plugin").unwrap();
-    let query = section.split("\"\"\"").nth(1).expect("a query of several lines").to_owned();
+    let query = documented(MIGRATE, "## From Kong's key-auth plugin");
     let database = SERVER.database();
     database.sql(
         "create table consumers (id uuid primary key default gen_random_uuid(),
@@ -129,6 +135,22 @@ fn the_documented_query_reads_kongs_tables() {
     assert_eq!(reader.find("k4"), KeyAnswer::Unknown, "its ttl is over");
     let later = reader.find("k5");
     assert!(matches!(later, KeyAnswer::Known(KnownKey { expires: Some(_), .. })), "{later:?}");
+    assert_eq!(reader.log(), "");
+}
+
+#[test]
+fn the_documented_query_reads_digests_of_unkey() {
+    let query = documented(MIGRATE, "## From Unkey");
+    let database = SERVER.database();
+    database.sql(
+        "create table unkey_keys (hash text primary key, external_id text, plan text,
+             expires timestamptz, updated_at timestamptz not null default now());
+         insert into unkey_keys values ('arnx6499M4j0+dWG9m6Z/VQIDfLERvDlhmiwnAihbdA=', 'acme', 'pro')",
+    );
+    let reader = Reader::loaded(PostgresConfig { query, ..config(database.url()) });
+    assert_eq!((reader.find("k1"), reader.find("k2")), (known("acme"), KeyAnswer::Unknown));
+    database.sql("update unkey_keys set expires = '-infinity', updated_at = clock_timestamp()");
+    reader.wait_for("k1", &KeyAnswer::Unknown);
     assert_eq!(reader.log(), "");
 }
 
