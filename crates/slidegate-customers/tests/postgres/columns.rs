@@ -155,6 +155,40 @@ fn the_documented_query_reads_digests_of_unkey() {
 }
 
 #[test]
+fn the_documented_query_joins_keys_and_organisations() {
+    let page = include_str!("../../../../docs/how-to.md");
+    let query = documented(page, "## Plans from your database");
+    let database = SERVER.database();
+    database.sql(
+        "create table organisations (id int primary key, slug text, plan text,
+             updated_at timestamptz not null default now() - interval '1 day');
+         create table api_keys (key_hash bytea primary key, organisation_id int references organisations,
+             expires_at timestamptz, revoked_at timestamptz,
+             updated_at timestamptz not null default now() - interval '1 day');
+         insert into organisations values (1, 'acme', 'pro'), (2, 'initech', 'free');
+         insert into api_keys
+             select sha256(key::bytea), organisation, '2100-01-01'
+             from (values ('k1', 1), ('k2', 1), ('k3', 2)) as k (key, organisation)",
+    );
+    let reader = Reader::loaded(PostgresConfig { query, ..config(database.url()) });
+    let of = |key: &str| match reader.find(key) {
+        KeyAnswer::Known(KnownKey { customer: Some(customer), plan: Some(plan), .. }) => {
+            format!("{customer} {plan}")
+        }
+        other => format!("{other:?}"),
+    };
+    assert_eq!(["k1", "k2", "k3"].map(of), ["acme pro", "acme pro", "initech free"]);
+    database.sql("update organisations set plan = 'pro', updated_at = now() where id = 2");
+    wait_until("the upgrade", || of("k3") == "initech pro");
+    database.sql(
+        "update api_keys set revoked_at = now(), updated_at = now() where key_hash = sha256('k1')",
+    );
+    reader.wait_for("k1", &KeyAnswer::Unknown);
+    assert_eq!(of("k2"), "acme pro");
+    assert_eq!(reader.log(), "");
+}
+
+#[test]
 fn a_query_that_cannot_be_used_is_an_error_in_words() {
     let database = table_of(&SERVER, 1);
     for (query, error) in [

@@ -80,16 +80,17 @@ fn drain_s() -> u64 {
 #[test]
 fn docs_show_good_configurations_and_name_files_that_exist() {
     let page = read("docs/deployment.md");
-    let blocks = page.split("```toml\n").skip(1).map(|rest| rest.split("```").next().unwrap());
     let directory = Directory::new();
     let file = directory.file("slidegate.toml");
     let mut count = 0;
-    for block in blocks {
-        fs::write(&file, block).unwrap();
-        check(&file);
-        count += 1;
+    for page in [&page, &read("docs/how-to.md")] {
+        for rest in page.split("```toml\n").skip(1) {
+            fs::write(&file, rest.split("```").next().unwrap()).unwrap();
+            check(&file);
+            count += 1;
+        }
     }
-    assert!(count > 0);
+    assert!(count > 10, "{count}");
     for rest in page.split("](../").skip(1) {
         let name = rest.split(')').next().unwrap();
         assert!(path(name).exists(), "{name}");
