@@ -462,3 +462,80 @@ fn a_question_in_a_list_is_never_answered_without_its_key() {
         assert!(!answers.contains("unknown-key"), "{answers}");
     }
 }
+
+const STANDING: &str = "[standing]\nquotas = \"10000/min\"\n";
+
+/// The quotas that a caller sees, as `IDENTITY REMAINING/UNITS`.
+fn seen(gateway: &Gateway, headers: &str) -> Vec<String> {
+    let answer = gateway.get("/rate-limits?units=1", headers);
+    assert_eq!(answer.status(), 200, "{}", answer.text());
+    let answer: Value = serde_json::from_str(&answer.text()).unwrap();
+    let quotas = answer["standings"].as_array().unwrap().iter();
+    let quotas = quotas.map(|own| {
+        format!("{} {}/{}", own["identity"].as_str().unwrap(), own["remaining"], own["units"])
+    });
+    quotas.collect()
+}
+
+#[test]
+fn keys_of_a_database_see_where_their_customer_stands() {
+    let (server, upstream) = (PostgresServer::start(), Upstream::simple());
+    let (database, source) = table(&server);
+    database.sql(
+        "update api_keys set quotas = '4/h, 100/day', plan = null where customer = 'customer-0'",
+    );
+    let tables = format!("{BY_KEY}{source}{STANDING}");
+    let gateway = start(&upstream, "unknown_keys = \"refuse\"", &tables);
+    loaded(&gateway);
+    let of = |key: &str| seen(&gateway, &format!("X-API-Key: {key}\r\n"));
+    assert_eq!(statuses(&gateway, ["k0", "k1"]), [200, 200]);
+    let left = ["customer:customer-0 2/4", "customer:customer-0 98/100"];
+    for _ in 0..20 {
+        assert_eq!(
+            (of("k0"), of("k1")),
+            (left.map(Into::into).into(), left.map(Into::into).into())
+        );
+    }
+    assert_eq!(of("k2"), ["customer:customer-1 5/5"], "another customer, by its plan");
+    assert_eq!(seen(&gateway, ""), ["ip:127.0.0.1 2/2"]);
+    let other = gateway.get("/rate-limits?customer=customer-0&identity=customer:customer-0", "");
+    assert!(!other.text().contains("customer-0"), "{}", other.text());
+    let ask = |key: &str| gateway.get("/rate-limits", &format!("X-API-Key: {key}\r\n")).status();
+    assert_eq!(ask("k99"), 401);
+    // Away: what is known counts, and an unknown key may be a new one.
+    server.stop();
+    wait_until("the outage is seen", || readiness(&gateway).1["degraded"] == true);
+    assert_eq!(of("k1"), left);
+    assert_eq!(ask("k99"), 503);
+    assert_eq!(statuses(&gateway, ["k0", "k1", "k0"]), [200, 200, 429], "nothing else was spent");
+    assert_eq!(of("k0"), ["customer:customer-0 0/4", "customer:customer-0 96/100"]);
+}
+
+#[test]
+fn tokens_see_where_their_user_and_customer_stand() {
+    let (issuer, upstream) = (TokenIssuer::new("one"), Upstream::simple());
+    let jwks = issuer.key_file();
+    let refusing = |jwks: &str| {
+        let tables = format!("{BY_TOKEN}{STANDING}{}", jwt(jwks, "invalid = \"refuse\""));
+        start(&upstream, "", &tables)
+    };
+    let gateway = refusing(jwks.to_str().unwrap());
+    wait_until("the keys are loaded", || gateway.metric("slidegate_source_keys", ISSUER) == 1.0);
+    let [ann, ben] = ["ann", "ben"].map(|user| bearer(&issuer.token(&claims(user))));
+    assert_eq!(gateway.get("/", &ann).status(), 200);
+    for _ in 0..20 {
+        assert_eq!(seen(&gateway, &ann), ["customer:42 4/5", "user:ann 2/3"]);
+        assert_eq!(seen(&gateway, &ben), ["customer:42 4/5", "user:ben 3/3"]);
+    }
+    assert_eq!(seen(&gateway, ""), ["ip:127.0.0.1 2/2", "ip:127.0.0.1 3/3"]);
+    let forged = bearer(&TokenIssuer::new("one").token(&claims("ann")));
+    let refused = gateway.get("/rate-limits", &forged);
+    assert_eq!((refused.status(), refused.text().contains("remaining")), (401, false));
+    assert_eq!(gateway.get("/", &ann).status(), 200);
+    assert_eq!(seen(&gateway, &ann), ["customer:42 3/5", "user:ann 1/3"]);
+    // No key has arrived, so whose token it is cannot be told.
+    let away = refusing("http://127.0.0.1:9/jwks.json");
+    let refused = away.get("/rate-limits", &ann);
+    assert_eq!((refused.status(), refused.text().contains("remaining")), (503, false));
+    assert_eq!(seen(&away, ""), ["ip:127.0.0.1 2/2", "ip:127.0.0.1 3/3"]);
+}
