@@ -2,7 +2,7 @@
 
 use crate::clock::ManualTime;
 use crate::flavour::Flavour;
-use crate::formation::{WarmUp, form, is_in_sync, is_ok};
+use crate::formation::{WarmUp, current_epoch, form, is_in_sync, is_ok};
 use crate::member::Member;
 use crate::migration::Migration;
 use crate::options::{Role, ServerOptions};
@@ -204,11 +204,18 @@ impl RedisCluster {
         self.wait_for_failover(slot)
     }
 
-    /// Moves a slot with its keys to another primary, while clients go on.
+    /// Moves a slot with its keys to another primary, while clients go on. Returns when all nodes that are
+    /// awake have heard of it: one that has not would take part in the next move with an old epoch, and
+    /// that slot could be nobody's.
     pub fn migrate_slot(&self, slot: u16, to: &RedisServer) {
         let migration = self.begin_migration(slot, to);
         migration.move_keys();
         migration.finish();
+        wait_until("all nodes to hear of a move", || {
+            let mut epochs = self.awake().map(current_epoch);
+            let first = epochs.next();
+            epochs.all(|epoch| Some(epoch) == first)
+        });
     }
 
     /// Moves a slot step by step. Until its end, clients are asked to look at both nodes.

@@ -33,6 +33,12 @@ pub(crate) fn is_ok(node: &RedisServer) -> bool {
     value_of(&info, "cluster_state") == Some("ok")
 }
 
+/// The newest epoch that the node has heard of.
+pub(crate) fn current_epoch(node: &RedisServer) -> Option<String> {
+    let info = node.command(&["CLUSTER", "INFO"]).text();
+    value_of(&info, "cluster_current_epoch").map(str::to_owned)
+}
+
 /// Whether the node is a primary, or a replica with all that its primary has.
 pub(crate) fn is_in_sync(node: &RedisServer) -> bool {
     let replication = node.command(&["INFO", "replication"]).text();
