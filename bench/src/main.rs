@@ -2,6 +2,8 @@
 
 mod alloc;
 mod calls;
+mod cluster;
+mod cost;
 mod customers;
 mod dashboard;
 mod decide;
@@ -17,6 +19,7 @@ mod redis;
 mod replay;
 mod resp;
 mod rls;
+mod scale;
 mod soak;
 mod spread;
 mod tls;
@@ -66,6 +69,12 @@ enum Bench {
     Customers,
     /// What the write-ups that Slidegate grew out of promise: latency and memory.
     Promises,
+    /// Fleets of up to a thousand gateways, in virtual time; with --docs, writes docs/scale.md.
+    Scale(scale::Options),
+    /// What a decision costs in Redis and at the gateway that asks: the constants of `slidegate size`.
+    Cost(cost::Options),
+    /// Redis Clusters of one, three and six primaries, with moving slots and failing primaries.
+    Cluster(cluster::Options),
     /// What each fault of Redis costs under load; writes docs/reliability.md.
     Faults(faults::Options),
     /// The most that each limiter admits in any window; writes docs/exactness.md.
@@ -91,6 +100,9 @@ fn main() -> anyhow::Result<()> {
         Bench::Replay(options) => replay::run(&options),
         Bench::Customers => customers::run(),
         Bench::Promises => promises::run(),
+        Bench::Scale(options) => scale::run(&options),
+        Bench::Cost(options) => cost::run(&options),
+        Bench::Cluster(options) => cluster::run(&options),
         Bench::Faults(options) => faults::run(&options),
         Bench::Exactness(options) => exactness::run(&options),
         Bench::Soak(options) => soak::run(&options),

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::load::{ACCOUNTS, Call, GATEWAYS, HOT, HOT_UNITS, HOT_WINDOW, Nap, Seen};
+use super::load::{ACCOUNTS, Call, HOT, HOT_UNITS, HOT_WINDOW, Nap, Seen};
 
 /// A decision that takes longer has hung: the store's deadline of 50 ms, and 50 ms.
 pub const BOUND: Duration = Duration::from_millis(100);
@@ -101,8 +101,8 @@ impl Span {
         calls.iter().any(|call| self.concerns(call) && call.is_degraded)
     }
 
-    /// How long after the end Redis decided again, at the later gateway.
-    pub fn heal(&self, calls: &[Call]) -> Option<Duration> {
+    /// How long after the end Redis decided again, at the last gateway.
+    pub fn heal(&self, calls: &[Call], gateways: usize) -> Option<Duration> {
         let first = |gateway: usize| {
             let is_first = |call: &&Call| {
                 // A denial may be repeated from before.
@@ -112,7 +112,7 @@ impl Span {
             };
             calls.iter().filter(|call| self.concerns(call)).find(is_first)
         };
-        let firsts = (0..GATEWAYS).map(|gateway| Some(first(gateway)?.returned - self.ended));
+        let firsts = (0..gateways).map(|gateway| Some(first(gateway)?.returned - self.ended));
         firsts.collect::<Option<Vec<_>>>()?.into_iter().max()
     }
 

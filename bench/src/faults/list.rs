@@ -11,6 +11,8 @@ use slidegate_testbed::{
 use super::cost::{Cost, Span};
 use super::load::{ACCOUNTS, HOT, Load};
 
+/// How many there are of them.
+const GATEWAYS: usize = 2;
 /// More than a window, before and after.
 const MARGIN: Duration = Duration::from_millis(2800);
 /// How long a fault lasts that does not end by itself: longer than a denial is cached.
@@ -94,7 +96,17 @@ fn observe(
     accounts: Vec<usize>,
     fault: impl FnOnce() -> Instant,
 ) -> anyhow::Result<Cost> {
-    let load = Load::start(url)?;
+    observe_at(GATEWAYS, url, accounts, fault)
+}
+
+/// The same for so many gateways.
+pub fn observe_at(
+    gateways: usize,
+    url: &str,
+    accounts: Vec<usize>,
+    fault: impl FnOnce() -> Instant,
+) -> anyhow::Result<Cost> {
+    let load = Load::start(url, gateways)?;
     sleep(MARGIN);
     let began = Instant::now();
     let span = Span { began, ended: fault(), accounts };
@@ -103,13 +115,13 @@ fn observe(
     while span.has_cost(&load.calls()) && heal.is_none() {
         ensure!(span.ended.elapsed() < HEALS_WITHIN, "Redis does not decide again");
         sleep(Duration::from_millis(20));
-        heal = span.heal(&load.calls());
+        heal = span.heal(&load.calls(), gateways);
     }
     sleep(MARGIN);
     Ok(Cost::new(&load.stop()?, heal, agreed))
 }
 
-fn everyone() -> Vec<usize> {
+pub fn everyone() -> Vec<usize> {
     (0..ACCOUNTS).collect()
 }
 
@@ -146,7 +158,7 @@ fn skewed(time: &ManualTime) -> RedisServer {
 }
 
 /// The part of a key's name that is hashed to its slot.
-fn tag(account: usize) -> String {
+pub fn tag(account: usize) -> String {
     format!("{{user:{account}}}")
 }
 
@@ -188,10 +200,14 @@ fn sentinels(cut_off: fn(&RedisServer)) -> anyhow::Result<Cost> {
 }
 
 fn failover() -> anyhow::Result<Cost> {
-    let cluster = RedisCluster::start();
+    failover_of(&RedisCluster::start(), GATEWAYS)
+}
+
+/// Kills the primary of the hot account.
+pub fn failover_of(cluster: &RedisCluster, gateways: usize) -> anyhow::Result<Cost> {
     let primary = |account| cluster.primary_of(cluster.slot_of(&tag(account)));
     let hit = everyone().into_iter().filter(|it| primary(*it).port() == primary(HOT).port());
-    observe(&cluster_url(&cluster), hit.collect(), || {
+    observe_at(gateways, &cluster_url(cluster), hit.collect(), || {
         primary(HOT).kill();
         let killed = Instant::now();
         cluster.wait_for_failover(cluster.slot_of(&tag(HOT)));
@@ -215,7 +231,7 @@ fn migration() -> anyhow::Result<Cost> {
     })
 }
 
-fn cluster_url(cluster: &RedisCluster) -> String {
+pub fn cluster_url(cluster: &RedisCluster) -> String {
     format!("redis-cluster://{}", hosts(&cluster.urls()))
 }
 

@@ -1,4 +1,4 @@
-//! Two gateways under a steady load, and every decision that they made.
+//! Gateways under a steady load, and every decision that they made.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,8 +12,6 @@ use slidegate_redis::{RedisStore, ResilientStore};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-/// Each has a gate and a store of its own, as a process would.
-pub const GATEWAYS: usize = 2;
 /// The first one asks for far more than it gets; the others stay far below.
 pub const ACCOUNTS: usize = 50;
 pub const HOT: usize = 0;
@@ -76,8 +74,9 @@ struct Log {
 }
 
 impl Load {
-    /// Begins to send. One thread does all of it, so the control task sees what holds it up.
-    pub fn start(url: &str) -> anyhow::Result<Self> {
+    /// Begins to send, to gateways that each have a gate and a store of their own, as processes would.
+    /// One thread does all of it, so the control task sees what holds it up.
+    pub fn start(url: &str, gateways: usize) -> anyhow::Result<Self> {
         let log = Arc::new(Log {
             start: Instant::now(),
             stop: AtomicBool::new(false),
@@ -89,7 +88,7 @@ impl Load {
         let counter = gate(redis().deadline(NEVER).build()?)?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let (mut tasks, mut stores) = (JoinSet::new(), Vec::new());
-        for gateway in 0..GATEWAYS {
+        for gateway in 0..gateways {
             let store = ResilientStore::new(redis().build()?);
             stores.push(store.clone());
             let gate = Arc::new(gate(store)?);

@@ -10,8 +10,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 
-use self::cost::{BOUND, Cost};
+use self::cost::BOUND;
+pub use self::cost::Cost;
 use self::list::{FAULTS, Fault};
+pub use self::list::{cluster_url, everyone, failover_of, observe_at, tag};
+pub use self::load::{ACCOUNTS, Load};
 use crate::harness::fill;
 
 #[derive(clap::Args)]

@@ -207,7 +207,7 @@ impl Order {
 
 /// The processor time of the server so far, by its own account: to the microsecond, where the
 /// kernel's file is to a hundredth of a second.
-fn server_cpu(server: &RedisServer) -> Duration {
+pub fn server_cpu(server: &RedisServer) -> Duration {
     let info = server.command(&["INFO", "cpu"]).text();
     let fields = ["used_cpu_sys:", "used_cpu_user:"];
     let seconds = info.lines().filter_map(|line| {
@@ -218,7 +218,7 @@ fn server_cpu(server: &RedisServer) -> Duration {
 }
 
 /// The processor time of this thread so far, which does all that a client has to.
-fn client_cpu() -> anyhow::Result<Duration> {
+pub fn client_cpu() -> anyhow::Result<Duration> {
     let path = "/proc/thread-self/schedstat";
     let stat = fs::read_to_string(path).with_context(|| path.to_owned())?;
     let ns = stat.split_whitespace().next().and_then(|ns| ns.parse().ok());

@@ -16,6 +16,7 @@ use slidegate_testbed::RedisServer;
 use self::bytes::Bytes;
 use self::candidates::{Candidate, Customer, Limiter, UNITS};
 use self::load::{Comparison, IN_FLIGHT, Load, latencies};
+pub use self::load::{client_cpu, server_cpu};
 use self::scenario::Scenario;
 use self::table::Table;
 
