@@ -219,3 +219,28 @@ fn a_policy_is_evaded_unless_real_credentials_are_known_or_an_address_counts() {
         assert_eq!(!found.is_empty(), is_evaded, "{policy:?} {guard:?}");
     }
 }
+
+#[test]
+fn a_decision_touches_what_may_be_charged_in_place_of_an_invented_identity() {
+    let device = Source::Header("x-device".parse().unwrap());
+    let policy = Policy::new("api").identity([device, Source::User]).quota("1/min");
+    let (gate, _) = gate(policy, 1, 100);
+    let touched = |device: &str, user: &str, client: &str| {
+        let headers = headers("x-device", device);
+        let facts = Facts::new(&Method::GET, "/").headers(&headers).headers_trusted().user(user);
+        gate.touches(&facts.client(client.parse().unwrap()))
+    };
+    let share = |a: &[_], b: &[_]| a.iter().any(|one| b.contains(one));
+    let first = touched("a", "42", CLIENT);
+    for (other, expected) in [
+        (touched("b", "43", "203.0.113.8"), false),
+        (touched("a", "43", "203.0.113.8"), true),
+        (touched("b", "42", "203.0.113.8"), true),
+        (touched("b", "43", CLIENT), true),
+    ] {
+        assert_eq!(share(&first, &other), expected, "{first:?} {other:?}");
+    }
+    assert_eq!(gate.chosen_identities().identities, 0, "nothing is remembered");
+    let user = gate.touches(&Facts::new(&Method::GET, "/").user("42"));
+    assert_eq!(user, [(Some("api".parse().unwrap()), Identity::user("42"))]);
+}

@@ -237,15 +237,16 @@ impl Decisions {
         self.live.settings().bearer_of(&question.facts(), headers, *client).await
     }
 
-    /// How many questions, from the first on, share no account and no client: no answer to them depends
-    /// on the order, so that they are decided together, and a store can share calls between them. At
-    /// least one.
+    /// How many questions, from the first on, share no account and nothing else that decides them: no
+    /// answer to them depends on the order, so that they are decided together, and a store can share
+    /// calls between them. At least one.
     fn count_independent(&self, asked: &[(&Question, Option<&Bearer>)]) -> usize {
-        let policies = self.live.gate().policies();
         let mut seen = HashSet::new();
         let are_new = |(question, bearer): &&(&Question, Option<&Bearer>)| {
-            let accounts = question.accounts(*bearer, &policies);
-            accounts.is_some_and(|accounts| accounts.into_iter().all(|one| seen.insert(one)))
+            let touched = question.touches(*bearer, self.live.gate());
+            // A question may touch the same thing several times.
+            let touched: Option<HashSet<_>> = touched.map(HashSet::from_iter);
+            touched.is_some_and(|touched| touched.into_iter().all(|one| seen.insert(one)))
         };
         asked.iter().take_while(are_new).count().max(1)
     }

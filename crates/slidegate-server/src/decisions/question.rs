@@ -8,8 +8,8 @@ use std::num::NonZeroU32;
 use http::{HeaderMap, Method};
 use serde::de::{Error, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
-use slidegate::policy::Prefixes;
-use slidegate::{Bearer, Cost, Facts, HeldCharge, Identity, NamedCharge, Policies};
+use slidegate::limit::Name;
+use slidegate::{Bearer, Cost, Facts, Gate, HeldCharge, Identity, NamedCharge, Policies, Store};
 use slidegate_replay::{DescribedRequest, described_request};
 use slidegate_tower::ResolvedClient;
 
@@ -164,27 +164,25 @@ impl Question {
         self.hold.map_or(facts, |units| facts.cost(units))
     }
 
-    /// The accounts that the question is about, by policy, and its client; none if they cannot be told.
-    pub(super) fn accounts<'p>(
+    /// What an answer depends on and changes, as [`Gate::touches`] has it; none if it cannot be known
+    /// beforehand.
+    pub(super) fn touches<S: Store>(
         &self,
         bearer: Option<&Bearer>,
-        policies: &'p Policies,
-    ) -> Option<Vec<(&'p str, Identity)>> {
+        gate: &Gate<S>,
+    ) -> Option<Vec<(Option<Name>, Identity)>> {
         if let Some(AtMost(charges)) = &self.charges {
+            let policies = gate.policies();
             let account = |charge: &ChargeBody| {
-                let policy = policies.iter().find(|policy| *policy.name == *charge.policy)?;
+                let name = policies.names().find(|name| ***name == *charge.policy)?;
                 // An address may be counted by its network.
                 let is_plain = charge.identity.kind() != "ip";
-                is_plain.then(|| (&*policy.name, policies.account_of(charge.identity)))
+                is_plain.then(|| (Some(name.clone()), policies.account_of(charge.identity)))
             };
             return charges.iter().map(account).collect();
         }
         let facts = self.facts();
-        let facts = bearer.map_or(facts, |bearer| facts.bearer(bearer));
-        let matched = policies.matching(&facts).map(|own| (&*own.policy.name, own.identity));
-        // Where an address has too many identities, the address itself is counted.
-        let client = self.request.client.map(|address| Identity::ip(address, Prefixes::default()));
-        Some(matched.chain(client.map(|client| ("", client))).collect())
+        Some(gate.touches(&bearer.map_or(facts, |bearer| facts.bearer(bearer))))
     }
 
     /// The charges, if the question is about some.

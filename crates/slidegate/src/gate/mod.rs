@@ -3,6 +3,7 @@
 mod admin;
 mod by_address;
 mod caller;
+mod touches;
 mod uncounted;
 
 use std::future::Future;
