@@ -51,6 +51,10 @@ const SOURCE: &str = "api";
 /// The most bytes of a body with an id: a hold under some hundred policies.
 const MAX_SETTLE_BYTES: usize = 64 * 1024;
 
+/// How many questions of a list look their bearers up at once: as many as a key service is asked about
+/// new keys at the same time. More would find no place and be refused as unavailable.
+const LOOKUPS_AT_ONCE: usize = 24;
+
 /// Enough for a decision with two standings.
 const ANSWER_BYTES: usize = 1024;
 
@@ -214,21 +218,50 @@ impl Decisions {
             let status = if is_bad { StatusCode::BAD_REQUEST } else { StatusCode::OK };
             return Ok(json_of(status, &answer));
         }
-        let bearers = join_all(questions.iter().map(|question| self.bearer(question))).await;
-        let asked: Vec<_> = questions.iter().zip(bearers.iter().map(Option::as_ref)).collect();
         let mut answers = Vec::with_capacity(questions.len());
+        let asked: Vec<_> = questions.iter().map(|question| (question, None)).collect();
         let mut rest = &asked[..];
         while !rest.is_empty() {
-            let (together, later) = rest.split_at(self.count_independent(rest));
-            let decided = together
-                .iter()
-                .map(|(question, bearer)| self.answer(question, *bearer, mode, began));
-            for answer in join_all(decided).await {
-                answers.push(answer?);
-            }
+            let (next, later) = rest.split_at(self.count_independent(rest));
+            self.answer_independent(next, mode, began, &mut answers).await;
             rest = later;
         }
         Ok(json_of(StatusCode::OK, &answers))
+    }
+
+    /// Answers questions of a list that share nothing unless they turn out to be of the same customer or
+    /// user. Only now are their bearers looked up: the answers before may have left their addresses
+    /// without room, and then nothing is looked up.
+    async fn answer_independent(
+        &self,
+        questions: &[(&Question, Option<&Bearer>)],
+        mode: DecideMode,
+        began: Timestamp,
+        answers: &mut Vec<Answer>,
+    ) {
+        let mut bearers = Vec::with_capacity(questions.len());
+        for some in questions.chunks(LOOKUPS_AT_ONCE) {
+            bearers.extend(join_all(some.iter().map(|(question, _)| self.bearer(question))).await);
+        }
+        let are_known = bearers.iter().any(Option::is_some);
+        let asked: Vec<_> = questions
+            .iter()
+            .zip(&bearers)
+            .map(|((question, _), bearer)| (*question, bearer.as_ref()))
+            .collect();
+        let mut rest = &asked[..];
+        while !rest.is_empty() {
+            let count = if are_known { self.count_independent(rest) } else { rest.len() };
+            let (together, later) = rest.split_at(count);
+            let decided = together
+                .iter()
+                .map(|(question, bearer)| self.answer(question, *bearer, mode, began));
+            answers.extend(join_all(decided).await.into_iter().map(|answer| {
+                // Others may have spent, so that the list has an answer to each question.
+                answer.unwrap_or_else(|problem| Answer::bad_request(problem.into()))
+            }));
+            rest = later;
+        }
     }
 
     /// Who bears the credentials that a question has, if there are sources that know.

@@ -103,7 +103,11 @@ impl DecisionsApi {
         store: impl Into<AnyStore>,
         token: Option<&Secret>,
     ) -> Self {
-        let (live, clock) = (LiveConfig::of(limiter, store), Arc::new(SystemClock::new()));
+        Self::of(LiveConfig::of(limiter, store), token)
+    }
+
+    fn of(live: Arc<LiveConfig>, token: Option<&Secret>) -> Self {
+        let clock = Arc::new(SystemClock::new());
         let observer = Observer::new(live.gate().clone(), &LOG, None, clock.clone());
         let time = ManualClock::new(Timestamp::from_millis(1_700_000_000_000));
         let within = Duration::from_secs(60);

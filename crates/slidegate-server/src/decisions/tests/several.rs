@@ -1,15 +1,24 @@
 //! Several questions at once.
 
 use std::num::NonZeroU32;
+use std::sync::{Arc, OnceLock};
+use std::thread;
+use std::time::Duration;
 
 use http::HeaderName;
 use serde_json::{Value, json};
-use slidegate::{MemoryStore, Policies, Policy, Quota, Source};
+use slidegate::limit::SystemClock;
+use slidegate::policy::{KeyHash, PoliciesBuilder, UnknownKeys};
+use slidegate::{Gate, MemoryStore, Policies, Policy, Quota, Scope, Source};
+use slidegate_testbed::Upstream;
+use slidegate_testbed::http1::response;
 use slidegate_tower::{ClientAddress, Responder};
 
 use super::{DecisionsApi, api};
-use crate::config::LimiterConfig;
+use crate::config::{CustomersConfig, KeySourceConfig, KeySourceKind, LimiterConfig};
+use crate::customers;
 use crate::decisions::question::{MAX_QUESTIONS, Question};
+use crate::live_config::LiveConfig;
 
 fn verdicts(replies: &Value) -> Vec<&str> {
     replies.as_array().unwrap().iter().map(|reply| reply["verdict"].as_str().unwrap()).collect()
@@ -101,4 +110,93 @@ async fn questions_without_anything_in_common_are_decided_together() {
     ] {
         assert_eq!(independent(&api, &questions), together, "{questions}");
     }
+}
+
+/// The endpoint under these policies, with keys of a service that knows each as its own customer's.
+fn api_with_keys(policies: PoliciesBuilder, service: &Upstream) -> DecisionsApi {
+    let hour = Duration::from_secs(3600);
+    let kind = KeySourceKind::Http { fresh: hour, stale: hour, unknown: hour, token: None };
+    let key_source = KeySourceConfig {
+        url: format!("{}/{{digest}}", service.url()),
+        hash: KeyHash::Sha256,
+        kind,
+        refuses_on_error: true,
+        authorities: None,
+    };
+    let config = CustomersConfig { key_source: Some(key_source), issuers: Vec::new() };
+    let customers = customers::open(&config, Arc::new(SystemClock::new())).unwrap();
+    let policies = policies.unknown_keys(UnknownKeys::Refuse).build().unwrap();
+    let gate = Gate::new(policies, MemoryStore::new().into());
+    let (responder, clients) = (Responder::new(), ClientAddress::default());
+    let live = LiveConfig::new(gate, responder, clients, None, Some(Arc::new(customers)));
+    DecisionsApi::of(Arc::new(live), None)
+}
+
+/// What the service answers about a key.
+fn own_customer(target: &str) -> Vec<u8> {
+    let body = json!({"customer": target}).to_string();
+    response("200 OK", "Content-Type: application/json\r\n", &body).into_bytes()
+}
+
+fn with_key(key: &str, client: Option<&str>) -> Value {
+    json!({"path": "/", "client": client, "headers": {"x-api-key": key}})
+}
+
+#[tokio::test]
+async fn a_long_list_of_new_keys_finds_a_place_for_each_look_up() {
+    let service = Upstream::answering(|request| {
+        // As long as it takes others to be refused, if they came at the same time.
+        thread::sleep(Duration::from_millis(10));
+        own_customer(request.target())
+    });
+    let by_key = Policy::new("api").identity([Source::ApiKey]).quota("1/min");
+    let api = api_with_keys(Policies::builder().policy(by_key), &service);
+    let keys: Vec<_> = (0..MAX_QUESTIONS).map(|n| with_key(&format!("k{n}"), None)).collect();
+    let replies = api.ask(Value::Array(keys)).await;
+    assert_eq!(verdicts(&replies), vec!["allow"; MAX_QUESTIONS]);
+}
+
+#[tokio::test]
+async fn an_address_that_earlier_questions_left_without_room_has_no_keys_looked_up() {
+    let service = Upstream::answering(|request| own_customer(request.target()));
+    let policies = Policies::builder()
+        .policy(Policy::new("flood").scope(Scope::Local).identity([Source::ip()]).quota("2/min"))
+        .policy(Policy::new("api").identity([Source::ApiKey]).quota("10/min"));
+    let api = api_with_keys(policies, &service);
+    let keys = (0..10).map(|n| with_key(&format!("k{n}"), Some("203.0.113.7")));
+    let replies = api.ask(Value::Array(keys.collect())).await;
+    assert_eq!(verdicts(&replies).iter().filter(|verdict| **verdict == "allow").count(), 2);
+    assert_eq!(service.received().len(), 2);
+}
+
+#[tokio::test]
+async fn keys_of_one_customer_spend_in_the_order_of_the_list() {
+    let service = Upstream::answering(|_| own_customer("acme"));
+    let by_key = Policy::new("api").identity([Source::ApiKey]).quota("2/min");
+    let api = api_with_keys(Policies::builder().policy(by_key), &service);
+    let keys = ["a", "b", "c"].map(|key| with_key(key, None));
+    assert_eq!(verdicts(&api.ask(json!(keys)).await), ["allow", "allow", "deny"]);
+}
+
+#[tokio::test]
+async fn a_policy_that_is_removed_in_the_meantime_costs_only_its_own_answer() {
+    let live = Arc::new(OnceLock::<Arc<LiveConfig>>::new());
+    let reloaded = live.clone();
+    let by_key = || Policy::new("api").identity([Source::ApiKey]).quota("2/min");
+    let service = Upstream::answering(move |request| {
+        let policies = Policies::builder().unknown_keys(UnknownKeys::Refuse).policy(by_key());
+        reloaded.get().unwrap().gate().replace_policies(policies.build().unwrap());
+        own_customer(request.target())
+    });
+    let policies = Policies::builder().policy(by_key()).policy(Policy::new("mail").quota("2/min"));
+    let api = api_with_keys(policies, &service);
+    live.set(api.service.decisions.live.clone()).unwrap();
+    let mail = json!({"charges": [{"policy": "mail", "identity": "user:42"}]});
+    let replies = api.ask(json!([with_key("a", None), mail, with_key("b", None)])).await;
+    assert_eq!(verdicts(&replies), ["allow", "block", "allow"]);
+    assert_eq!(
+        (&replies[1]["reason"], &replies[1]["status"]),
+        (&json!("bad-request"), &json!(400))
+    );
+    assert!(replies[1]["body"].as_str().unwrap().contains("mail"), "{replies}");
 }
