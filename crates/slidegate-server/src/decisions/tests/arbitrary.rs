@@ -107,20 +107,24 @@ pub(super) fn is_answered(api: &DecisionsApi, body: Vec<u8>) -> bool {
             for each in problems {
                 assert_ne!(each["problem"].as_str().unwrap(), "", "{problem}");
                 let member = each["member"].as_str().unwrap_or_default();
-                let root = member.split(['.', '[']).next().unwrap_or_default();
                 // A long name is shown in part.
-                let (root, is_part) = match root.strip_suffix('…') {
+                let (shown, is_part) = match member.strip_suffix('…') {
                     Some(begin) => (begin, true),
-                    None => (root, false),
+                    None => (member, false),
                 };
-                let has_root = |asked: &serde_json::Map<String, Value>| {
-                    asked.keys().any(|key| key == root || is_part && key.starts_with(root))
+                // Names of members may have dots and brackets in them.
+                let leads_to = |key: &String| match shown.strip_prefix(key.as_str()) {
+                    Some(rest) => rest.is_empty() || rest.starts_with(['.', '[']),
+                    None => is_part && key.starts_with(shown),
                 };
                 let is_there = match &asked {
-                    Some(Value::Object(asked)) => root.is_empty() || has_root(asked),
-                    Some(_) => root.is_empty(),
+                    Some(Value::Object(asked)) => shown.is_empty() || asked.keys().any(leads_to),
+                    Some(_) => shown.is_empty() || shown.starts_with('['),
                     // The reported mistake may stand before the place where the body stops being JSON.
-                    None => text.contains(root) || text.contains('\\'),
+                    None => {
+                        let begin = shown.split(['.', '[']).next().unwrap_or_default();
+                        text.contains(begin) || text.contains('\\')
+                    }
                 };
                 assert!(is_there, "{asked:?} has no such member: {problem}");
             }
