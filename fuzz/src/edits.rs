@@ -1,8 +1,6 @@
 //! Inputs at random that are close to those of a corpus.
 
-use std::fmt;
-
-use bolero::{Driver, ValueGenerator};
+use fastrand::Rng;
 
 /// The most changes to an input.
 const MAX_EDITS: usize = 8;
@@ -21,70 +19,45 @@ pub(crate) struct EditedInputs {
     corpus: Vec<Vec<u8>>,
 }
 
-/// An input, which is shown as text.
-pub(crate) struct EditedInput(pub(crate) Vec<u8>);
-
-impl fmt::Debug for EditedInput {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "b\"{}\"", self.0.escape_ascii())
-    }
-}
-
 impl EditedInputs {
     /// The corpus has at least one input.
     pub(crate) fn new(corpus: Vec<Vec<u8>>) -> Self {
         Self { corpus }
     }
 
-    /// Part of any input of the corpus.
-    fn piece<D: Driver>(&self, driver: &mut D) -> Option<&[u8]> {
-        let other = &self.corpus[below(driver, self.corpus.len())?];
-        let start = below(driver, other.len() + 1)?;
-        let length = below(driver, MAX_PIECE)?;
-        Some(&other[start..other.len().min(start + length)])
+    /// An input with a few changes.
+    pub(crate) fn next(&self, rng: &mut Rng) -> Vec<u8> {
+        let mut input = self.corpus[rng.usize(..self.corpus.len())].clone();
+        for _ in 0..rng.usize(1..=MAX_EDITS) {
+            self.edit(rng, &mut input);
+        }
+        input
     }
 
-    fn edit<D: Driver>(&self, driver: &mut D, input: &mut Vec<u8>) -> Option<()> {
-        let at = below(driver, input.len() + 1)?;
-        let end = input.len().min(at + 1 + below(driver, MAX_PIECE)?);
-        match below(driver, 8)? {
+    fn edit(&self, rng: &mut Rng, input: &mut Vec<u8>) {
+        let at = rng.usize(..=input.len());
+        let end = input.len().min(at + rng.usize(1..=MAX_PIECE));
+        match rng.u8(..8) {
             0 => drop(input.drain(at..end)),
             1 => input.truncate(at),
-            2 => {
-                let piece = self.piece(driver)?.to_vec();
-                input.splice(at..at, piece);
-            }
-            3 => {
-                let piece = self.piece(driver)?.to_vec();
-                input.splice(at..end, piece);
-            }
+            2 => drop(input.splice(at..at, self.piece(rng).iter().copied())),
+            3 => drop(input.splice(at..end, self.piece(rng).iter().copied())),
             4 => {
-                let repeated = input[at..end].repeat(1 + below(driver, 100)?);
+                let repeated = input[at..end].repeat(rng.usize(1..=100));
                 input.splice(at..at, repeated);
             }
-            5 => input.insert(at, NOTABLE[below(driver, NOTABLE.len())?]),
-            6 if at < input.len() => input[at] = NOTABLE[below(driver, NOTABLE.len())?],
-            _ if at < input.len() => input[at] = driver.produce()?,
-            _ => input.push(driver.produce()?),
+            5 => input.insert(at, NOTABLE[rng.usize(..NOTABLE.len())]),
+            6 if at < input.len() => input[at] = NOTABLE[rng.usize(..NOTABLE.len())],
+            _ if at < input.len() => input[at] = rng.u8(..),
+            _ => input.push(rng.u8(..)),
         }
         input.truncate(MAX_BYTES);
-        Some(())
     }
-}
 
-impl ValueGenerator for EditedInputs {
-    type Output = EditedInput;
-
-    fn generate<D: Driver>(&self, driver: &mut D) -> Option<EditedInput> {
-        let mut input = self.corpus[below(driver, self.corpus.len())?].clone();
-        for _ in 0..1 + below(driver, MAX_EDITS)? {
-            self.edit(driver, &mut input)?;
-        }
-        Some(EditedInput(input))
+    /// Part of any input of the corpus.
+    fn piece(&self, rng: &mut Rng) -> &[u8] {
+        let other = &self.corpus[rng.usize(..self.corpus.len())];
+        let start = rng.usize(..=other.len());
+        &other[start..other.len().min(start + rng.usize(..MAX_PIECE))]
     }
-}
-
-/// A number below a bound, which is not zero.
-fn below<D: Driver>(driver: &mut D, bound: usize) -> Option<usize> {
-    (0..bound).generate(driver)
 }

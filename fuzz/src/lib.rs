@@ -1,7 +1,7 @@
 //! Runs fuzz targets: tests that check a property of any bytes.
 //!
-//! `cargo test` replays the target's corpus (`fuzz/corpus/TARGET`) and then tries changed inputs of it
-//! for a second. `scripts/fuzz TARGET` builds the same test with libFuzzer, which follows the code's
+//! `cargo test` replays the target's corpus (`fuzz/corpus/TARGET`) and then tries changed inputs of it,
+//! the same ones each time, for at most a second. `scripts/fuzz TARGET` builds the same test with libFuzzer, which follows the code's
 //! branches and can run for hours.
 
 mod edits;
@@ -9,12 +9,25 @@ mod edits;
 use std::fs;
 use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::str::FromStr;
+use std::time::{Duration, Instant};
 
-use self::edits::{EditedInput, EditedInputs};
+use fastrand::Rng;
 
-/// How long a test tries inputs at random; `BOLERO_RANDOM_TEST_TIME_MS` outweighs it.
+use self::edits::EditedInputs;
+
+/// How long a test tries changed inputs, and how many at most: a fast machine tries none that was never
+/// tried before.
 const TEST_TIME: Duration = Duration::from_secs(1);
+const TEST_INPUTS: u64 = 10_000;
+
+/// For so many seconds, however many inputs that are.
+const SECONDS_VARIABLE: &str = "FUZZ_SECONDS";
+
+/// The number that the changes follow from. Always the same one, so that a test that passed fails only
+/// after a change of the code, of the corpus or of this crate.
+const SEED_VARIABLE: &str = "FUZZ_SEED";
+const SEED: u64 = 1;
 
 /// With a file in it, only that input is tried.
 const INPUT_VARIABLE: &str = "FUZZ_INPUT";
@@ -29,30 +42,45 @@ const LIBFUZZER_VARIABLE: &str = "BOLERO_LIBFUZZER_ARGS";
 ///
 /// An input of which it is not true is saved into the corpus, and a command is shown that tries it again.
 pub fn check(target: &str, property: impl Fn(&[u8])) {
-    // After a failure nothing but the same input is tried, to make it shorter.
-    let property = AssertUnwindSafe(property);
     if std::env::var_os(LIBFUZZER_VARIABLE).is_some() {
+        let property = AssertUnwindSafe(property);
         bolero::check!(name = target).for_each(|input: &[u8]| (*property)(input));
         return;
     }
     if let Some(path) = std::env::var_os(INPUT_VARIABLE) {
-        replay(Path::new(&path), &*property);
+        replay(Path::new(&path), &property);
         return;
     }
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(target);
     let files = files_in(&corpus);
     assert!(!files.is_empty(), "{} has no inputs", corpus.display());
-    let inputs = files.iter().map(|path| replay(path, &*property)).collect();
+    let inputs = files.iter().map(|path| replay(path, &property)).collect();
 
     let saved = corpus.join(FAILED_INPUT);
-    let _hint = OnPanic(|| show_command(&saved));
-    bolero::check!(name = target)
-        .with_generator(EditedInputs::new(inputs))
-        .with_test_time(TEST_TIME)
-        .for_each(|EditedInput(input)| {
-            let _saves = OnPanic(|| fs::write(&saved, input).unwrap_or_default());
-            (*property)(input);
+    let inputs = EditedInputs::new(inputs);
+    let mut rng = Rng::with_seed(number_in(SEED_VARIABLE).unwrap_or(SEED));
+    let (time, most) = match number_in(SECONDS_VARIABLE) {
+        Some(seconds) => (Duration::from_secs(seconds), u64::MAX),
+        None => (TEST_TIME, TEST_INPUTS),
+    };
+    let (began, mut tried) = (Instant::now(), 0);
+    while tried < most && began.elapsed() < time {
+        let input = inputs.next(&mut rng);
+        let _saves = OnPanic(|| {
+            fs::write(&saved, &input).unwrap_or_default();
+            show_command(&saved);
         });
+        property(&input);
+        tried += 1;
+    }
+    eprintln!("{tried} changed inputs of {target} in {:.1} s", began.elapsed().as_secs_f64());
+}
+
+/// The number in a variable of the environment, if there is one.
+fn number_in<N: FromStr>(variable: &str) -> Option<N> {
+    let text = std::env::var(variable).ok()?;
+    let Ok(number) = text.parse() else { panic!("{variable} is no number: {text}") };
+    Some(number)
 }
 
 /// Tries one input, and returns it.
