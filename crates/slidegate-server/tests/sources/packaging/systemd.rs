@@ -77,8 +77,8 @@ fn a_unit_starts_reloads_stops_and_remembers() {
     assert_eq!(remaining(&gateway), "99");
 
     let reload = value("ExecReload");
-    let reload = reload.strip_prefix("/bin/kill ").expect("a signal");
-    let signal = format!("kill {}", reload.replace("$MAINPID", &gateway.pid().to_string()));
+    let reload = reload.strip_prefix("/bin/sh -c \"").and_then(|rest| rest.strip_suffix('"'));
+    let signal = reload.expect("a signal").replace("$MAINPID", &gateway.pid().to_string());
     assert!(Command::new("sh").args(["-c", &signal]).status().unwrap().success());
     wait_until("it to read the file again", || {
         gateway.metric("slidegate_config_reloads_total", "outcome=\"ok\"") > 0.0
