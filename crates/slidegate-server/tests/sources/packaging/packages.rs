@@ -6,7 +6,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use slidegate_testbed::{Directory, Gateway, Slidegate, SlidegateOptions, Upstream, wait_until};
+use slidegate_testbed::{Directory, Gateway, Slidegate, Upstream, wait_until};
 
 use super::{path, run};
 use crate::PROGRAM;
@@ -133,6 +133,30 @@ impl Root {
         files
     }
 
+    /// Serves with the installed program, on free ports.
+    fn serve(&self, arguments: &[&str]) -> Gateway {
+        let chroot = self.command("chroot");
+        let words = [chroot.get_program()].into_iter().chain(chroot.get_args());
+        let words: Vec<&str> = words.map(|word| word.to_str().unwrap()).collect();
+        let inside =
+            format!("exec {} {} \"$0\" \"$@\"", words.join(" "), self.directory.path().display());
+        let ports = ["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"];
+        let program = Slidegate::options("/usr/bin/slidegate");
+        let arguments = ports.iter().chain(arguments);
+        let program = arguments.fold(program, |program, word| program.argument(word));
+        Gateway::from(program.after(&inside).start())
+    }
+
+    /// Runs a line of a shell, and returns what it has written.
+    fn shell(&self, line: &str, admin: &str) -> String {
+        let inside = format!("PATH=/usr/bin:/bin; {line}");
+        let mut command = self.command("chroot");
+        command.arg(self.directory.path()).args(["/bin/sh", "-c", &inside]);
+        let output = command.env("SLIDEGATE_ADMIN", admin).output().unwrap();
+        assert!(output.status.success(), "{line}:\n{}", said(&output));
+        said(&output)
+    }
+
     /// Runs the installed program to its end.
     fn slidegate(&self, arguments: &[&str]) -> Output {
         let mut command = self.command("chroot");
@@ -166,6 +190,7 @@ fn packages_of_this_program_are_good() {
     let root = Root::new();
     let before = root.files();
     the_package_installs_without_systemd(&root, &deb);
+    the_installed_program_does_what_the_guide_says(&root);
     the_installed_program_serves_the_installed_configuration(&root);
     a_new_version_leaves_a_changed_configuration_alone(&root, &deb);
     a_purge_leaves_nothing(&root, &before);
@@ -247,6 +272,53 @@ fn the_package_installs_without_systemd(root: &Root, deb: &Path) {
     assert_eq!((mode(FILE), mode("usr/bin/slidegate")), (0o644, 0o755));
 }
 
+/// The commands of a section that end by themselves.
+fn commands<'g>(guide: &'g str, heading: &str) -> Vec<&'g str> {
+    let (_, section) = guide.split_once(heading).unwrap_or_else(|| panic!("no {heading}"));
+    let section = section.split("\n## ").next().unwrap_or_default();
+    let commands = section.lines().filter(|line| line.starts_with("slidegate "));
+    commands.filter(|line| !line.starts_with("slidegate serve")).collect()
+}
+
+/// Sections 2 to 4 of the guide for a new user, after the package was installed.
+fn the_installed_program_does_what_the_guide_says(root: &Root) {
+    let guide = fs::read_to_string(path("docs/getting-started.md")).unwrap();
+    let (upstream, example) = (Upstream::simple(), "http://127.0.0.1:3000");
+    assert!(guide.contains(&format!("slidegate serve --upstream {example} --quota 5/min\n")));
+    let gateway = root.serve(&["--upstream", &upstream.url(), "--quota", "5/min"]);
+    let statuses = [(); 6].map(|()| gateway.status("/"));
+    assert_eq!(statuses, [200, 200, 200, 200, 200, 429]);
+    let wait = gateway.get("/", "").value("retry-after").expect("a refusal says when to retry");
+    assert!((1..=60).contains(&wait.parse().unwrap()), "{wait}");
+    drop(gateway);
+
+    let (_, rest) = guide.split_once("Save this as `slidegate.toml`:\n\n```toml\n").unwrap();
+    let (text, _) = rest.split_once("```").unwrap();
+    fs::write(root.path("slidegate.toml"), text.replace(example, &upstream.url())).unwrap();
+    let commands_before = commands(&guide, "\n## 3.");
+    assert_eq!(commands_before.len(), 2, "{commands_before:?}");
+    for line in commands_before {
+        root.shell(line, "");
+    }
+    let gateway = root.serve(&["slidegate.toml"]);
+    for (header, units) in [("X-API-Key: k-123\r\n", "q=100;w=60"), ("", "q=10;w=60")] {
+        let policy = gateway.get("/", header).value("ratelimit-policy").unwrap();
+        assert!(policy.contains(units), "{header:?}: {policy}");
+    }
+    let statuses = [(); 11].map(|()| gateway.status("/"));
+    assert_eq!((statuses[8], statuses[9]), (200, 429));
+    let admin = format!("http://{}", gateway.admin());
+    let commands_after = commands(&guide, "\n## 4.");
+    assert_eq!(commands_after.len(), 4, "{commands_after:?}");
+    for line in commands_after {
+        let written = root.shell(line, &admin);
+        assert!(written.contains("127.0.0.1"), "{line}: {written}");
+    }
+    assert_eq!(gateway.status("/"), 200, "the account was reset");
+    assert!(gateway.metrics().contains("slidegate_policy_decisions"));
+    fs::remove_file(root.path("slidegate.toml")).unwrap();
+}
+
 fn the_installed_program_serves_the_installed_configuration(root: &Root) {
     // As StateDirectory of the unit does. Without it, `check` says what is missing.
     let output = root.slidegate(&["check", FILE]);
@@ -258,16 +330,7 @@ fn the_installed_program_serves_the_installed_configuration(root: &Root) {
     assert_eq!(output.status.code(), Some(0), "{}", said(&output));
 
     let upstream = Upstream::simple();
-    let chroot = root.command("chroot");
-    let words = [chroot.get_program()].into_iter().chain(chroot.get_args());
-    let words: Vec<&str> = words.map(|word| word.to_str().unwrap()).collect();
-    let inside =
-        format!("exec {} {} \"$0\" \"$@\"", words.join(" "), root.directory.path().display());
-    let url = upstream.url();
-    let flags = ["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--upstream", &url];
-    let program = Slidegate::options("/usr/bin/slidegate").configuration_file(Path::new(FILE));
-    let program = flags.into_iter().fold(program, SlidegateOptions::argument).after(&inside);
-    let gateway = Gateway::from(program.start());
+    let gateway = root.serve(&["--config", FILE, "--upstream", &upstream.url()]);
     for left in ["99", "98"] {
         let response = gateway.get("/", "");
         assert_eq!(response.status(), 200);
