@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use prometheus_client::metrics::counter::Counter;
-use slidegate::{Clock, Decision, Limiter, Policies, PolicyStanding, Quota, Standing, Verdict};
+use slidegate::{
+    Clock, Decision, Limiter, Policies, PolicyStanding, Quota, Standing, Timestamp, Verdict,
+};
 use tracing::Level;
 
 use super::{RequestOutcome, UpstreamError, UpstreamOutcome, VerdictLabel};
@@ -44,6 +46,9 @@ pub(super) fn log_access(outcome: &RequestOutcome<'_>, verdict: VerdictLabel) {
 pub(super) struct DenialLog {
     by_account: Limiter,
     all: Limiter,
+    /// Until when there is no room for any line, so that a flood waits for no lock that is common to all
+    /// denials.
+    full_until: AtomicU64,
     pub(super) left_out: Counter,
     /// How many of those a line has reported.
     reported: AtomicU64,
@@ -59,6 +64,7 @@ impl DenialLog {
         Self {
             by_account: limiter(Quota::per_minute(1)).capacity(MAX_ACCOUNTS),
             all: limiter(Quota::per_second(10)).capacity(1),
+            full_until: AtomicU64::new(0),
             left_out: Counter::default(),
             reported: AtomicU64::new(0),
         }
@@ -74,7 +80,7 @@ impl DenialLog {
         if !tracing::enabled!(target: DENIED, Level::INFO) {
             return;
         }
-        if !self.has_room(policy) {
+        if !self.has_room(policy, outcome.ended) {
             self.left_out.inc();
             return;
         }
@@ -103,11 +109,17 @@ impl DenialLog {
     }
 
     /// In a flood the first look decides, and the account keeps its line for later.
-    fn has_room(&self, policy: &PolicyStanding) -> bool {
-        let account = || format!("{} {}", policy.policy, policy.identity.as_str());
-        self.all.peek("").remaining() > 0
-            && self.by_account.check(&account()).is_ok()
-            && self.all.check("").is_ok()
+    fn has_room(&self, policy: &PolicyStanding, now: Timestamp) -> bool {
+        if now < Timestamp::from_nanos(self.full_until.load(Ordering::Relaxed)) {
+            return false;
+        }
+        let account = format!("{} {}", policy.policy, policy.identity.as_str());
+        let has_room = self.by_account.check(&account).is_ok() && self.all.check("").is_ok();
+        if has_room {
+            let until = now + self.all.retry_after("");
+            self.full_until.fetch_max(until.as_nanos(), Ordering::Relaxed);
+        }
+        has_room
     }
 }
 
