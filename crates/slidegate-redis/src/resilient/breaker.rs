@@ -1,8 +1,7 @@
 //! The circuit breaker in front of Redis.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-
-use parking_lot::Mutex;
 
 /// The state of the circuit breaker in front of Redis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -19,18 +18,22 @@ pub enum BreakerState {
 /// Counts consecutive failures and opens when there are too many.
 #[derive(Debug)]
 pub(crate) struct Breaker {
-    /// And how many calls in a row have failed.
-    state: Mutex<(BreakerState, u32)>,
+    /// The state, and above [`FAILURES`] how many calls in a row have failed. One number, so that calls
+    /// share no lock, and none writes to it while Redis is well.
+    state: AtomicU64,
     opens_after: u32,
 }
 
+/// The bit at which the number of failures begins.
+const FAILURES: u32 = 32;
+
 impl Breaker {
     pub(crate) fn new(opens_after: u32) -> Self {
-        Self { state: Mutex::default(), opens_after }
+        Self { state: AtomicU64::new(bits(BreakerState::default(), 0)), opens_after }
     }
 
     pub(crate) fn state(&self) -> BreakerState {
-        self.state.lock().0
+        parts(self.state.load(Ordering::Acquire)).0
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -38,24 +41,54 @@ impl Breaker {
     }
 
     pub(crate) fn succeeded(&self) {
-        self.state.lock().1 = 0;
+        self.update(|state, failures| (failures > 0).then_some((state, 0)));
     }
 
     /// Returns whether this failure opened the breaker.
     pub(crate) fn failed(&self) -> bool {
-        let (state, failures) = &mut *self.state.lock();
-        *failures = failures.saturating_add(1);
-        let opens = *state == BreakerState::Closed && *failures >= self.opens_after;
-        if opens {
-            *state = BreakerState::Open;
-        }
-        opens
+        let opens_after = self.opens_after;
+        let opens = |state, failures: u32| {
+            state == BreakerState::Closed && failures.saturating_add(1) >= opens_after
+        };
+        let before = self.update(|state, failures| {
+            let state = if opens(state, failures) { BreakerState::Open } else { state };
+            Some((state, failures.saturating_add(1)))
+        });
+        opens(before.0, before.1)
     }
 
     /// Changes the state and resets the failure count.
     pub(crate) fn set(&self, state: BreakerState) {
-        *self.state.lock() = (state, 0);
+        self.state.store(bits(state, 0), Ordering::Release);
     }
+
+    /// Changes both, unless there is nothing to change, and returns what they were.
+    fn update(
+        &self,
+        change: impl Fn(BreakerState, u32) -> Option<(BreakerState, u32)>,
+    ) -> (BreakerState, u32) {
+        let changed = |before| {
+            let (state, failures) = parts(before);
+            change(state, failures).map(|(state, failures)| bits(state, failures))
+        };
+        let before = self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, changed);
+        parts(before.unwrap_or_else(|unchanged| unchanged))
+    }
+}
+
+fn bits(state: BreakerState, failures: u32) -> u64 {
+    (u64::from(failures) << FAILURES) | state as u64
+}
+
+fn parts(bits: u64) -> (BreakerState, u32) {
+    const OPEN: u64 = BreakerState::Open as u64;
+    const RECOVERING: u64 = BreakerState::Recovering as u64;
+    let state = match bits & u64::from(u32::MAX) {
+        OPEN => BreakerState::Open,
+        RECOVERING => BreakerState::Recovering,
+        _ => BreakerState::Closed,
+    };
+    (state, (bits >> FAILURES) as u32)
 }
 
 const MIN_PROBE_DELAY: Duration = Duration::from_millis(100);
