@@ -22,6 +22,41 @@ use super::{Handler, Protocol, RawHandler, Settings};
 ///
 /// Returns how many connections were still open after the drain timeout, tunnels included. A tunnel
 /// runs in a separate task and ends with the runtime.
+///
+/// ```
+/// use bytes::Bytes;
+/// use http::{Request, Response};
+/// use http_body_util::Full;
+/// use slidegate_proxy::{
+///     Accepted, Bounds, Handler, Listeners, RequestBody, Settings, Timeouts, serve,
+/// };
+/// use tokio_util::sync::CancellationToken;
+///
+/// struct Hello;
+///
+/// impl Handler for Hello {
+///     type Body = Full<Bytes>;
+///
+///     async fn answer(&self, _: Accepted, _: Request<RequestBody>) -> Response<Full<Bytes>> {
+///         Response::new(Full::from("hello"))
+///     }
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> std::io::Result<()> {
+/// let listeners = Listeners::bind(&["127.0.0.1:0".parse().unwrap()], 1)?;
+/// println!("listening on {}", listeners.local()[0]);
+/// let settings = Settings::new(&Timeouts::default(), &Bounds::default());
+/// let shutdown = CancellationToken::new();
+/// # shutdown.cancel();
+/// for sockets in listeners.into_workers() {
+///     // Each on a thread of its own, if there are several.
+///     let open = serve(sockets, settings.clone(), Hello, shutdown.clone()).await?;
+///     assert_eq!(open, 0, "all connections were drained");
+/// }
+/// # Ok(())
+/// # }
+/// ```
 pub async fn serve<H: Handler>(
     sockets: Sockets,
     settings: Settings,

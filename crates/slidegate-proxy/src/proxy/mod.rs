@@ -34,6 +34,69 @@ use crate::net::{Accepted, RequestBody};
 use crate::settings::{ProxyConfig, RouteConfig};
 
 /// Forwards requests, for all workers.
+///
+/// A handler inspects a request, decides about it, and forwards it:
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use http::{Request, Response, StatusCode};
+/// use slidegate::policy::PathReading;
+/// use slidegate_proxy::{
+///     Accepted, Bounds, ForwardingHeader, Handler, HeaderRules, HostRule, ProxyBody, ProxyConfig,
+///     ProxyError, RequestBody, RequestOrigin, ReverseProxy, RouteConfig, Timeouts,
+/// };
+///
+/// struct Gateway {
+///     proxy: Arc<ReverseProxy>,
+///     worker: usize,
+/// }
+///
+/// impl Handler for Gateway {
+///     type Body = ProxyBody;
+///
+///     async fn answer(
+///         &self,
+///         accepted: Accepted,
+///         mut request: Request<RequestBody>,
+///     ) -> Response<ProxyBody> {
+///         let forwarded = async {
+///             let fields = self.proxy.inspect(&mut request, &[])?;
+///             // Here it would be decided whether the request may pass.
+///             let origin =
+///                 RequestOrigin { accepted: &accepted, client: accepted.peer, is_trusted: false };
+///             let paths = PathReading::default();
+///             self.proxy.forward(self.worker, origin, paths, fields, request).await
+///         };
+///         forwarded.await.unwrap_or_else(|error: ProxyError| {
+///             let mut response = Response::new(ProxyBody::full(format!("{error:?}").into()));
+///             *response.status_mut() = StatusCode::BAD_GATEWAY;
+///             response
+///         })
+///     }
+/// }
+///
+/// let api = RouteConfig {
+///     prefix: "/".to_owned(),
+///     servers: vec!["http://127.0.0.1:3000".parse()?],
+///     http2: false,
+/// };
+/// let config = ProxyConfig {
+///     routes: vec![api],
+///     host: HostRule::Keep,
+///     headers: HeaderRules::default(),
+///     forwarding: ForwardingHeader::DEFAULT.to_vec(),
+///     upgrades: Vec::new(),
+///     workers: 1,
+///     timeouts: Timeouts::default(),
+///     bounds: Bounds::default(),
+/// };
+/// let proxy = Arc::new(ReverseProxy::new(config, || eprintln!("a response ended early")));
+/// let gateway = Gateway { proxy, worker: 0 };
+/// # Ok::<(), http::uri::InvalidUri>(())
+/// ```
+///
+/// [`serve`](crate::serve) calls the handler.
 pub struct ReverseProxy {
     config: ProxyConfig,
     routes: ArcSwap<Routes>,

@@ -25,6 +25,26 @@ use crate::limit::{AccountReading, Charge, Charges, Name, Quota, Settled, Settle
 /// - It answers in bounded time, and what it cannot count it says: [`StoreError`].
 ///
 /// The suite in `slidegate::conformance` (feature `conformance`) checks all of this.
+///
+/// A [`Gate`](crate::Gate) calls a store for its policies. It can also be called by itself:
+///
+/// ```
+/// use slidegate::limit::{Charge, Quotas};
+/// use slidegate::{Identity, MemoryStore, Name, Quota, Store, StoreError};
+///
+/// /// Spends one of a user's 20 messages a minute, in whichever store has the accounts.
+/// async fn may_send(store: &impl Store, user: &str) -> Result<bool, StoreError> {
+///     let policy: Name = "messages".parse().expect("a valid name");
+///     let (user, quotas) = (Identity::user(user), Quotas::from(Quota::per_minute(20)));
+///     let receipt = store.spend(&Charge::new(&policy, &user, &quotas).into()).await?;
+///     Ok(receipt.spent)
+/// }
+///
+/// # async fn send() -> Result<(), StoreError> {
+/// assert!(may_send(&MemoryStore::new(), "42").await?);
+/// # Ok(())
+/// # }
+/// ```
 pub trait Store: Send + Sync + 'static {
     /// Whether every future of this store is ready when it is first polled, so that callers need not
     /// be prepared to wait.
