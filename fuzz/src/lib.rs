@@ -41,6 +41,7 @@ const LIBFUZZER_VARIABLE: &str = "BOLERO_LIBFUZZER_ARGS";
 /// Checks that a property, which panics where it does not hold, is true of any input.
 ///
 /// An input of which it is not true is saved into the corpus, and a command is shown that tries it again.
+#[expect(clippy::disallowed_methods, reason = "a test may last for so much real time")]
 pub fn check(target: &str, property: impl Fn(&[u8])) {
     if std::env::var_os(LIBFUZZER_VARIABLE).is_some() {
         let property = AssertUnwindSafe(property);

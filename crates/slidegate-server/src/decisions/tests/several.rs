@@ -138,6 +138,12 @@ fn own_customer(target: &str) -> Vec<u8> {
     response("200 OK", "Content-Type: application/json\r\n", &body).into_bytes()
 }
 
+/// As long as others need to be refused if they come at the same time.
+#[expect(clippy::disallowed_methods, reason = "a service in a thread lives by the real clock")]
+fn take_a_while() {
+    thread::sleep(Duration::from_millis(10));
+}
+
 fn with_key(key: &str, client: Option<&str>) -> Value {
     json!({"path": "/", "client": client, "headers": {"x-api-key": key}})
 }
@@ -145,8 +151,7 @@ fn with_key(key: &str, client: Option<&str>) -> Value {
 #[tokio::test]
 async fn a_long_list_of_new_keys_finds_a_place_for_each_look_up() {
     let service = Upstream::answering(|request| {
-        // As long as it takes others to be refused, if they came at the same time.
-        thread::sleep(Duration::from_millis(10));
+        take_a_while();
         own_customer(request.target())
     });
     let by_key = Policy::new("api").identity([Source::ApiKey]).quota("1/min");
