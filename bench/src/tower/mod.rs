@@ -119,8 +119,9 @@ fn result(rows: &[Row]) -> String {
     let ours = allowed(Service::Slidegate);
     let allocs = ours.map_or("-".to_owned(), |row| format!("{:.2}", row.added_allocations));
     format!(
-        "RESULT tower added_ns={} governor_added_ns={} added_allocs={allocs}",
+        "RESULT tower added_ns={} two_headers_added_ns={} governor_added_ns={} added_allocs={allocs}",
         ns(ours),
+        ns(allowed(Service::SlidegateTwo)),
         ns(allowed(Service::Governor)),
     )
 }

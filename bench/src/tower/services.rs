@@ -5,7 +5,7 @@ use axum::response::Response;
 use axum::routing::get;
 use http::{HeaderName, HeaderValue};
 use slidegate::Quota;
-use slidegate_tower::{Headers, RateLimitLayer};
+use slidegate_tower::{Dialect, Headers, RateLimitLayer};
 use tower::layer::util::Identity;
 use tower::util::MapResponseLayer;
 use tower_governor::GovernorLayer;
@@ -28,6 +28,8 @@ pub enum Service {
     ReadyMade,
     /// Ours as it comes, with five headers.
     Slidegate,
+    /// Ours with as many headers as tower_governor has.
+    SlidegateTwo,
     SlidegateSilent,
     /// tower_governor with its two headers.
     Governor,
@@ -36,11 +38,12 @@ pub enum Service {
 }
 
 impl Service {
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Bare,
         Self::Empty,
         Self::ReadyMade,
         Self::Slidegate,
+        Self::SlidegateTwo,
         Self::SlidegateSilent,
         Self::Governor,
         Self::GovernorSilent,
@@ -57,6 +60,7 @@ impl Service {
             Self::Empty => "empty layer",
             Self::ReadyMade => "5 ready headers, no decision",
             Self::Slidegate => "slidegate, 5 headers",
+            Self::SlidegateTwo => "slidegate, 2 headers",
             Self::SlidegateSilent => "slidegate, no headers",
             Self::Governor => "tower_governor, 2 headers",
             Self::GovernorSilent => "tower_governor, no headers",
@@ -75,6 +79,7 @@ impl Service {
             Self::Empty => bare.layer(Identity::new()),
             Self::ReadyMade => bare.layer(MapResponseLayer::new(add_ready_made)),
             Self::Slidegate => bare.layer(ours()),
+            Self::SlidegateTwo => bare.layer(ours().headers(Headers::new([Dialect::Draft11]))),
             Self::SlidegateSilent => bare.layer(ours().headers(Headers::none())),
             Self::Governor => {
                 bare.layer(GovernorLayer::new(theirs.use_headers().finish().expect(good)))
