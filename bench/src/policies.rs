@@ -1,15 +1,21 @@
 //! What many policies and long lists of networks add to a decision.
 
 use std::net::Ipv4Addr;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
+use anyhow::ensure;
 use http::Method;
 use slidegate::policy::PoliciesBuilder;
 use slidegate::{AccessList, Facts, Gate, MemoryStore, Policies, Policy, Quota};
 
+use crate::harness::{Directory, slidegate};
+
 const POLICIES: u32 = 1000;
 const NETWORKS: u32 = 100_000;
 const MANY_NETWORKS: u32 = 1_000_000;
+/// The target for reading so many.
+const MOST_FOR_MANY: Duration = Duration::from_secs(2);
 /// Decisions of one round. Each candidate has a round in turn.
 const DECISIONS: u32 = 20_000;
 const ROUNDS: usize = 15;
@@ -43,16 +49,7 @@ pub fn run() -> anyhow::Result<()> {
     for ((name, _), us) in candidates.iter().zip(us) {
         println!("{name:<28}{us:>8.3} µs");
     }
-    let began = Instant::now();
-    let lines: Vec<String> = (0..MANY_NETWORKS).map(|nth| network(nth).to_string()).collect();
-    let made = began.elapsed();
-    let began = Instant::now();
-    let mut list = AccessList::new();
-    for line in &lines {
-        list = list.network(line.parse()?);
-    }
-    let loaded = began.elapsed();
-    println!("1,000,000 networks parsed and listed: {loaded:.2?} (written down in {made:.2?})");
+    let loaded = load_file()?;
     println!(
         "\nRESULT policies added_us_1000={:.2} networks_added_us_100k={:.2} million_networks_s={:.2}",
         us[1] - us[0],
@@ -60,6 +57,31 @@ pub fn run() -> anyhow::Result<()> {
         loaded.as_secs_f64()
     );
     Ok(())
+}
+
+/// How much longer the program takes to read and check a configuration with a file of a million networks.
+fn load_file() -> anyhow::Result<Duration> {
+    let (program, directory) = (slidegate()?, Directory::new()?);
+    let file = directory.path("networks");
+    let text = format!(
+        "[gateway]\nupstream = \"http://127.0.0.1:3000\"\n[blocked]\nnetworks_file = {file:?}\n\
+         [[policy]]\nname = \"api\"\nquotas = \"10/min\"\n"
+    );
+    let configuration = directory.write("slidegate.toml", &text)?;
+    let check = |networks: u32| {
+        let lines: String = (0..networks).map(|nth| format!("{}\n", network(nth))).collect();
+        directory.write("networks", &lines)?;
+        let began = Instant::now();
+        let output = Command::new(&program).arg("check").arg(&configuration).output()?;
+        let took = began.elapsed();
+        let complaint = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "slidegate check: {complaint}");
+        Ok(took)
+    };
+    let (one, many) = (check(1)?, check(MANY_NETWORKS)?);
+    println!("slidegate check with a networks_file of 1 line: {one:.2?}, of 1,000,000: {many:.2?}");
+    ensure!(many < MOST_FOR_MANY, "a million networks take longer than {MOST_FOR_MANY:?}");
+    Ok(many.saturating_sub(one))
 }
 
 /// Networks of several lengths, spread over the addresses that clients do not have here.
