@@ -97,7 +97,7 @@ pub(super) struct RecordBody {
 /// The most bytes of a body: a hundred questions with long headers.
 pub(super) const MAX_BYTES: usize = 256 * 1024;
 
-/// The most questions at once: each is a call to the store.
+/// The most questions at once: those that share an account are a call to the store each.
 pub(super) const MAX_QUESTIONS: usize = 100;
 
 /// The most accounts that one question can charge.
