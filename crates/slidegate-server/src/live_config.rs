@@ -133,6 +133,11 @@ impl HttpSettings {
         self.limiter.decide(head.bearer(&bearer)).await
     }
 
+    /// Whether there are sources that know who bears credentials.
+    pub(crate) fn has_customers(&self) -> bool {
+        self.customers.is_some()
+    }
+
     /// Who bears the credentials of a request that is described. If its address is enough to refuse it,
     /// nothing is looked up: the decision will be that refusal, or, if the address has room again by then,
     /// that the bearer is not known.

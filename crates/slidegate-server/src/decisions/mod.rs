@@ -8,6 +8,7 @@ pub(crate) mod question;
 mod tests;
 
 use std::collections::HashSet;
+use std::hash::Hash;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -219,40 +220,28 @@ impl Decisions {
             return Ok(json_of(status, &answer));
         }
         let mut answers = Vec::with_capacity(questions.len());
-        let asked: Vec<_> = questions.iter().map(|question| (question, None)).collect();
-        let mut rest = &asked[..];
+        let mut rest = &*questions;
         while !rest.is_empty() {
-            let (next, later) = rest.split_at(self.count_independent(rest));
-            self.answer_independent(next, mode, began, &mut answers).await;
+            let (next, later) = rest.split_at(self.count_for_look_ups(rest));
+            let bearers = self.bearers(next).await;
+            let asked: Vec<_> = next.iter().zip(bearers.iter().map(Option::as_ref)).collect();
+            self.answer_in_order(&asked, mode, began, &mut answers).await;
             rest = later;
         }
         Ok(json_of(StatusCode::OK, &answers))
     }
 
-    /// Answers questions of a list that share nothing unless they turn out to be of the same customer or
-    /// user. Only now are their bearers looked up: the answers before may have left their addresses
-    /// without room, and then nothing is looked up.
-    async fn answer_independent(
+    /// Answers questions of a list, those together that share nothing.
+    async fn answer_in_order(
         &self,
-        questions: &[(&Question, Option<&Bearer>)],
+        asked: &[(&Question, Option<&Bearer>)],
         mode: DecideMode,
         began: Timestamp,
         answers: &mut Vec<Answer>,
     ) {
-        let mut bearers = Vec::with_capacity(questions.len());
-        for some in questions.chunks(LOOKUPS_AT_ONCE) {
-            bearers.extend(join_all(some.iter().map(|(question, _)| self.bearer(question))).await);
-        }
-        let are_known = bearers.iter().any(Option::is_some);
-        let asked: Vec<_> = questions
-            .iter()
-            .zip(&bearers)
-            .map(|((question, _), bearer)| (*question, bearer.as_ref()))
-            .collect();
-        let mut rest = &asked[..];
+        let mut rest = asked;
         while !rest.is_empty() {
-            let count = if are_known { self.count_independent(rest) } else { rest.len() };
-            let (together, later) = rest.split_at(count);
+            let (together, later) = rest.split_at(self.count_independent(rest));
             let decided = together
                 .iter()
                 .map(|(question, bearer)| self.answer(question, *bearer, mode, began));
@@ -264,24 +253,35 @@ impl Decisions {
         }
     }
 
+    /// The bearers of these questions.
+    async fn bearers(&self, questions: &[Question]) -> Vec<Option<Bearer>> {
+        let mut bearers = Vec::with_capacity(questions.len());
+        for some in questions.chunks(LOOKUPS_AT_ONCE) {
+            bearers.extend(join_all(some.iter().map(|question| self.bearer(question))).await);
+        }
+        bearers
+    }
+
     /// Who bears the credentials that a question has, if there are sources that know.
     async fn bearer(&self, question: &Question) -> Option<Bearer> {
         let DescribedRequest { headers, client, .. } = &question.request;
         self.live.settings().bearer_of(&question.facts(), headers, *client).await
     }
 
+    /// How many questions, from the first on, can have their bearers looked up now: no answer to one of
+    /// them leaves the address of a later one without room, so that nothing would be looked up for it.
+    fn count_for_look_ups(&self, questions: &[Question]) -> usize {
+        if !self.live.settings().has_customers() {
+            return questions.len();
+        }
+        count_disjoint(questions, |question| question.touches_by_address(self.live.gate()))
+    }
+
     /// How many questions, from the first on, share no account and nothing else that decides them: no
     /// answer to them depends on the order, so that they are decided together, and a store can share
-    /// calls between them. At least one.
+    /// calls between them.
     fn count_independent(&self, asked: &[(&Question, Option<&Bearer>)]) -> usize {
-        let mut seen = HashSet::new();
-        let are_new = |(question, bearer): &&(&Question, Option<&Bearer>)| {
-            let touched = question.touches(*bearer, self.live.gate());
-            // A question may touch the same thing several times.
-            let touched: Option<HashSet<_>> = touched.map(HashSet::from_iter);
-            touched.is_some_and(|touched| touched.into_iter().all(|one| seen.insert(one)))
-        };
-        asked.iter().take_while(are_new).count().max(1)
+        count_disjoint(asked, |(question, bearer)| question.touches(*bearer, self.live.gate()))
     }
 
     /// `POST /v1/settle`
@@ -442,6 +442,17 @@ impl Decisions {
             ended: now,
         });
     }
+}
+
+/// How many of the items, from the first on, touch nothing in common. At least one.
+fn count_disjoint<T, I: Eq + Hash>(items: &[T], touches: impl Fn(&T) -> Option<Vec<I>>) -> usize {
+    let mut seen = HashSet::new();
+    let is_apart = |item: &&T| {
+        // An item may touch the same thing several times.
+        let touched: Option<HashSet<I>> = touches(item).map(HashSet::from_iter);
+        touched.is_some_and(|touched| touched.into_iter().all(|one| seen.insert(one)))
+    };
+    items.iter().take_while(is_apart).count().max(1)
 }
 
 impl From<SettleError> for Problem {

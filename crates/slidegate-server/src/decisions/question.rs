@@ -185,6 +185,17 @@ impl Question {
         Some(gate.touches(&bearer.map_or(facts, |bearer| facts.bearer(bearer))))
     }
 
+    /// The part of that which decides whether its bearer is looked up.
+    pub(super) fn touches_by_address<S: Store>(
+        &self,
+        gate: &Gate<S>,
+    ) -> Option<Vec<(Option<Name>, Identity)>> {
+        match self.charges {
+            Some(_) => self.touches(None, gate),
+            None => Some(gate.touches_by_address(&self.facts())),
+        }
+    }
+
     /// The charges, if the question is about some.
     pub(super) fn charges(&self) -> Option<Vec<NamedCharge<'_>>> {
         let AtMost(charges) = self.charges.as_ref()?;

@@ -46,4 +46,13 @@ impl<S: Store> Gate<S> {
             .extend(matches.iter().map(|found| (Some(found.policy.name.clone()), found.identity)));
         touched
     }
+
+    /// The accounts that [`is_refused_by_address`](Self::is_refused_by_address) reads for this request:
+    /// what it says of two requests that have none in common does not depend on their order.
+    pub fn touches_by_address(&self, facts: &Facts<'_>) -> Vec<(Option<Name>, Identity)> {
+        let active = self.active.load();
+        let facts = &self.dated(&active, facts);
+        let matches = active.policies.resolve_by_address(facts, self.overrides_now(&active));
+        matches.iter().map(|found| (Some(found.policy.name.clone()), found.identity)).collect()
+    }
 }
