@@ -49,7 +49,7 @@ struct Fleet {
 }
 
 /// Clocks of gateways differ by up to this much.
-const SKEW: Duration = Duration::from_hours(1);
+const SKEW: Duration = Duration::from_secs(60 * 60);
 
 pub(crate) async fn run(scenario: &Scenario) -> Tally {
     let mut fleet = Fleet::new(scenario.clone());

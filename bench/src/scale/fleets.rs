@@ -13,7 +13,7 @@ pub const GATEWAYS: [usize; 4] = [1, 10, 100, 1000];
 /// The ways to Redis, by name.
 pub const ROUND_TRIPS: [(&str, RoundTrip); 3] =
     [("0.2 ms", RoundTrip::NEAR), ("1 ms", RoundTrip::REGION), ("80 ms", RoundTrip::FAR)];
-const MINUTE: Duration = Duration::from_mins(1);
+const MINUTE: Duration = Duration::from_secs(60);
 
 /// Who sends requests, and how many.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
