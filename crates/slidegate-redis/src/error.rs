@@ -99,6 +99,11 @@ impl RedisStoreError {
         }
     }
 
+    /// Whether the server does not know a script, as after a restart.
+    pub(crate) fn is_unknown_script(&self) -> bool {
+        matches!(self, Self::Redis(error) if error.code() == Some("NOSCRIPT"))
+    }
+
     /// The missing permission, if that is the cause.
     pub(crate) fn missing_permission(&self) -> Option<MissingPermission> {
         match self {

@@ -2,7 +2,7 @@
 //! are alive.
 
 use std::fmt::{self, Write};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -283,7 +283,7 @@ impl SharedState {
         &self,
         args: Vec<String>,
     ) -> Result<T, SharedStateError> {
-        Ok(self.store.eval(SCRIPT, &*self.keys, args).await?)
+        Ok(self.store.eval(&SCRIPT, TEXT, &*self.keys, args).await?)
     }
 }
 
@@ -327,8 +327,10 @@ type Reply = (u64, u64, Option<Fields>, String, bool, Events, Option<Fields>, Op
 type Events = Vec<(String, u64, String)>;
 type Fields = Vec<(String, String)>;
 
-const SCRIPT: &str =
+const TEXT: &str =
     concat!(include_str!("lua/clock.lua"), "\n", include_str!("lua/shared_state.lua"));
+
+static SCRIPT: LazyLock<redis::Script> = LazyLock::new(|| redis::Script::new(TEXT));
 
 /// The arguments of an insertion.
 fn insertion(id: &str, text: &str, lasting: Duration) -> Result<Vec<String>, SharedStateError> {

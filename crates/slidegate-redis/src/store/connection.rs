@@ -129,7 +129,7 @@ impl RedisConnection {
         call: &ScriptCall<'_>,
     ) -> Result<Value, RedisStoreError> {
         match self.send(&call.command).await {
-            Err(RedisStoreError::Redis(error)) if error.code() == Some("NOSCRIPT") => {
+            Err(error) if error.is_unknown_script() => {
                 self.send(&call.script.load()).await?;
                 self.send(&call.command).await
             }

@@ -400,19 +400,28 @@ impl RedisStore {
         reply.map(drop)
     }
 
-    /// Runs a script on keys of the shared state, which no request waits for. The script is sent
-    /// along: a server that has been restarted does not know it, and asking twice would be a second
-    /// round trip.
+    /// Runs a script on keys of the shared state, which no request waits for. Its text is sent only to a
+    /// server that does not know it, as after a restart: every gateway asks several times a second.
     pub(crate) async fn eval<T: FromRedisValue>(
         &self,
-        script: &str,
+        script: &redis::Script,
+        text: &str,
         keys: &[impl ToRedisArgs + Sync],
-        args: impl ToRedisArgs,
+        args: impl ToRedisArgs + Sync,
     ) -> Result<T, StoreError> {
-        let mut command = redis::cmd("EVAL");
-        command.arg(script).arg(keys.len()).arg(keys).arg(args);
+        let command = |name, script: &str| {
+            let mut command = redis::cmd(name);
+            command.arg(script).arg(keys.len()).arg(keys).arg(&args);
+            command
+        };
         self.within(self.deadline().max(BACKGROUND_DEADLINE), async {
-            let reply = self.0.connection.send(&command).await;
+            let connection = &self.0.connection;
+            let reply = match connection.send(&command("EVALSHA", script.get_hash())).await {
+                Err(error) if error.is_unknown_script() => {
+                    connection.send(&command("EVAL", text)).await
+                }
+                reply => reply,
+            };
             let reply = reply.map_err(|error| error.at_keys(self.shared_pattern()))?;
             T::from_redis_value(reply).map_err(|_| RedisStoreError::Reply)
         })
