@@ -15,6 +15,7 @@ use crate::import::ImportCommand;
 use crate::man::{self, ManArguments};
 use crate::policy_test::{self, TestArguments};
 use crate::replay::{self, ReplayArguments};
+use crate::size::{self, SizeArguments};
 use crate::{server, terminal};
 
 /// Slidegate: an exact sliding-window rate limiter for HTTP APIs.
@@ -77,6 +78,10 @@ Examples:
     /// Check a configuration file and print what it means
     #[command(after_help = check::AFTER_HELP)]
     Check(CheckArguments),
+
+    /// Estimate the gateways, Redis servers and memory that a load takes
+    #[command(after_help = size::AFTER_HELP)]
+    Size(SizeArguments),
 
     /// Explain which policies apply to a request, for which identity, and why others do not
     #[command(after_help = explain::AFTER_HELP)]
@@ -156,6 +161,7 @@ impl Cli {
                 server::run(Sources::of_command(file.or(config).as_deref(), flags)?)
             }
             Command::Check(arguments) => check::run(&arguments),
+            Command::Size(arguments) => size::run(&arguments),
             Command::Explain(arguments) => explain::run(&arguments),
             Command::Test(arguments) => policy_test::run(&arguments),
             Command::Replay(arguments) => replay::run(&arguments),

@@ -37,6 +37,7 @@ mod replay;
 mod resp;
 mod server;
 mod shared;
+mod size;
 mod standing;
 mod store;
 mod terminal;

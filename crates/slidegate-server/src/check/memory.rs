@@ -1,4 +1,4 @@
-//! What an account takes at its worst.
+//! What an account takes: at its worst, and as full as its requests make it.
 //!
 //! The figures behind it are measured in docs/benchmarks.md.
 
@@ -25,23 +25,36 @@ pub(super) fn embedded(quotas: &[Quota]) -> u64 {
 pub(super) fn redis(quotas: &[Quota], layout: Layout, key_len: usize) -> u64 {
     let key = key(key_len as u64 + IDENTITY);
     let ledger = |quota: &Quota| match layout {
-        Layout::Packed => packed(*quota),
-        Layout::SortedSet => sorted_set(*quota),
+        Layout::Packed => packed(entries(*quota)),
+        Layout::SortedSet => sorted_set(quota.units().get().into()),
     };
     quotas.iter().map(|quota| key + ledger(quota)).sum()
 }
 
+/// The bytes of one key in Redis whose ledger has these units, from so many spends.
+pub(crate) fn in_use(quota: Quota, units: u64, spends: u64, layout: Layout, key_len: usize) -> u64 {
+    /// Of an address, or of a user's id.
+    const IDENTITY: u64 = 16;
+    let ledger = match layout {
+        // Units of large quotas are not told apart.
+        Layout::Packed if entries(quota) == MAX_ENTRIES => packed(spends.min(MAX_ENTRIES)),
+        Layout::Packed => packed(units),
+        Layout::SortedSet => sorted_set(units),
+    };
+    key(key_len as u64 + IDENTITY) + ledger
+}
+
 /// A header and slots of six bytes, an eighth of them to spare.
-fn packed(quota: Quota) -> u64 {
+fn packed(entries: u64) -> u64 {
     const HEADER: u64 = 36;
     const SLOT: u64 = 6;
-    let slots = entries(quota) + entries(quota).div_ceil(8);
+    const MIN_SLOTS: u64 = 8;
+    let slots = (entries + entries.div_ceil(8)).max(MIN_SLOTS);
     allocated(HEADER + SLOT * slots)
 }
 
 /// A member for each unit. Up to 128 of them are in one piece of memory.
-fn sorted_set(quota: Quota) -> u64 {
-    let units = u64::from(quota.units().get());
+fn sorted_set(units: u64) -> u64 {
     if units <= 128 { allocated(64 + 40 * units) } else { 137 * units }
 }
 

@@ -1,6 +1,6 @@
 //! `slidegate check`: what a file means, and what is wrong with it.
 
-mod memory;
+pub(crate) mod memory;
 
 use std::fmt::Write as _;
 use std::path::PathBuf;

@@ -9,6 +9,7 @@ mod explain;
 mod man;
 mod policy_tests;
 mod replay;
+mod size;
 
 use std::io::Write;
 use std::process::{Command, Output, Stdio};

@@ -32,6 +32,7 @@ mod reload;
 mod response_costs;
 mod routes;
 mod settle;
+mod size;
 mod smuggling;
 mod snapshot;
 mod standing;
