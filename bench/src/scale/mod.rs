@@ -2,6 +2,7 @@
 
 mod fleets;
 mod picture;
+mod sizes;
 mod table;
 
 use std::fs;
@@ -45,7 +46,11 @@ fn write(docs: &std::path::Path, fleets: &Fleets) -> anyhow::Result<()> {
         Consistency::Async { .. } => fleet.round_trip != ROUND_TRIPS[0].0,
     };
     let loads = [Load::Steady, Load::Hot, Load::Lukewarm, Load::Zipf(1_000_000)];
-    let blanks = [("TABLE", table::of(fleets, &loads, is_shown)), ("RESULT", fleets.result())];
+    let blanks = [
+        ("SIZES", sizes::table()?),
+        ("TABLE", table::of(fleets, &loads, is_shown)),
+        ("RESULT", fleets.result()),
+    ];
     let page = fill(include_str!("scale.md"), &blanks);
     let pictures = picture::all(fleets)?;
     for (name, text) in pictures.into_iter().chain([("scale.md", page)]) {
