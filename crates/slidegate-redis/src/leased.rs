@@ -226,7 +226,9 @@ impl<S: fmt::Debug> fmt::Debug for LeasedStore<S> {
 
 /// Maximum accounts whose demand is tracked.
 const MAX_ACCOUNTS: usize = 100_000;
-/// Minimum interval between searches of a full table for idle accounts.
+/// With fewer, no idle ones are looked for.
+const MIN_SWEPT_ACCOUNTS: usize = 1024;
+/// Minimum interval between searches for idle accounts.
 const SWEEP_INTERVAL: Duration = Duration::from_millis(100);
 /// A lease takes at most one of this many parts of the remaining units.
 const REMAINING_PARTS: u32 = 4;
@@ -244,6 +246,8 @@ struct LeasedAccounts {
     table: HashMap<Account, LeasedAccount>,
     made: u64,
     swept_at: Timestamp,
+    /// With so many accounts it is looked for idle ones.
+    sweep_at: usize,
     round_trip: RoundTrip,
     stats: LeaseStats,
 }
@@ -402,11 +406,8 @@ impl LeasedAccounts {
         now: Timestamp,
     ) -> Option<&mut LeasedAccount> {
         let name = account_of(charge);
-        if self.table.len() >= MAX_ACCOUNTS && !self.table.contains_key(&name) {
-            if now.saturating_since(self.swept_at) >= SWEEP_INTERVAL {
-                self.swept_at = now;
-                self.table.retain(|_, account| !account.is_idle(now));
-            }
+        if self.table.len() >= self.sweep_at && !self.table.contains_key(&name) {
+            self.sweep(now);
             if self.table.len() >= MAX_ACCOUNTS {
                 return None;
             }
@@ -421,6 +422,18 @@ impl LeasedAccounts {
             *account = LeasedAccount::new(self.made, charge, lease);
         }
         Some(account)
+    }
+
+    /// Forgets idle accounts. It is done when the table has twice as many as were left the last time, so
+    /// that each account pays for a look or two.
+    fn sweep(&mut self, now: Timestamp) {
+        if now.saturating_since(self.swept_at) < SWEEP_INTERVAL {
+            return;
+        }
+        self.swept_at = now;
+        self.table.retain(|_, account| !account.is_idle(now));
+        self.sweep_at = (2 * self.table.len()).clamp(MIN_SWEPT_ACCOUNTS, MAX_ACCOUNTS);
+        self.table.shrink_to(self.sweep_at);
     }
 }
 

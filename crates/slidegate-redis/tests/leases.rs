@@ -362,6 +362,34 @@ fn a_busy_account_is_decided_without_calls_and_what_is_not_used_is_refunded() {
 }
 
 #[test]
+fn accounts_that_come_no_more_are_forgotten() {
+    virtual_time().block_on(async {
+        let clock = VirtualClock::new(Instant::now(), 0);
+        let ledgers = MemoryStore::builder().clock(clock.clone()).build();
+        let store = LeasedStore::with_clock(ledgers, clock);
+        let policy = Policy::new("api").identity([Source::User]).quota(Quota::per_minute(100));
+        let policies = Policies::builder().policy(policy.consistency(Consistency::ASYNC)).build();
+        let gate = Gate::new(policies.unwrap(), store.clone());
+        let come = async |users: std::ops::Range<u32>| {
+            for user in users {
+                let user = user.to_string();
+                let decision = gate.decide(&Facts::new(&Method::GET, "/").user(&user)).await;
+                assert!(decision.unwrap().is_allowed());
+            }
+        };
+        come(0..5000).await;
+        assert_eq!(store.stats().accounts, 5000);
+        sleep(Duration::from_secs(10)).await;
+        come(5000..6000).await;
+        assert_eq!(
+            store.stats().accounts,
+            1000,
+            "the others have been idle for longer than a lease"
+        );
+    });
+}
+
+#[test]
 fn no_gateway_takes_more_than_a_quarter_of_what_is_left() {
     virtual_time().block_on(async {
         let world = World::new(Quota::per_minute(100), &[vec![], vec![]]);
