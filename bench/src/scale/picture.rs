@@ -105,7 +105,7 @@ fn draw_into(
     }
     chart
         .configure_series_labels()
-        .position(SeriesLabelPosition::LowerLeft)
+        .position(SeriesLabelPosition::LowerRight)
         .background_style(WHITE.mix(0.8))
         .border_style(BLACK.mix(0.2))
         .label_font(FONT)
