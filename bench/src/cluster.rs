@@ -83,6 +83,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         sum(|cost| cost.forgotten),
     );
     ensure!(sum(|cost| cost.lost) == 0, "decisions were lost");
+    ensure!(sum(|cost| cost.beyond_by_redis) == 0, "Redis has admitted more than a quota");
     Ok(())
 }
 

@@ -137,6 +137,9 @@ impl Fleet {
                     self.gateways[gateway].network.stall_until(Instant::now() + lasts);
                     self.scenario.changes.push((now + lasts, Change::Resume { gateway }));
                 }
+                Change::CutOff { gateway, lasts } => {
+                    self.gateways[gateway].network.stall_until(Instant::now() + lasts);
+                }
                 Change::Resume { gateway } => self.serving.push(gateway),
                 Change::Die { gateway } => {
                     self.serving.retain(|serving| *serving != gateway);

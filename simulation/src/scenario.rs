@@ -51,6 +51,13 @@ pub enum Change {
         /// For how long.
         lasts: Duration,
     },
+    /// A gateway gets requests and does not hear from Redis.
+    CutOff {
+        /// Which one.
+        gateway: usize,
+        /// For how long.
+        lasts: Duration,
+    },
     /// A paused gateway gets requests again.
     Resume {
         /// Which one.

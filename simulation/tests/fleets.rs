@@ -63,6 +63,7 @@ fn turmoil(seed: u64) -> Scenario {
         changes.push(match fastrand::u8(..10) {
             0 => (at, Change::Join),
             1 if gateway == 3 => (at, Change::Die { gateway }),
+            2..5 => (at, Change::CutOff { gateway, lasts: second.mul_f64(3.0 * fastrand::f64()) }),
             _ => (at, Change::Pause { gateway, lasts: second.mul_f64(2.0 * fastrand::f64()) }),
         });
     }

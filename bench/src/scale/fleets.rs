@@ -64,7 +64,9 @@ impl Load {
             Self::Lukewarm => "1,000 accounts, 10/s each",
             Self::Zipf(1000) => "1,000 accounts, by Zipf's law",
             Self::Zipf(_) => "a million accounts, by Zipf's law",
-            Self::Turmoil => "one account, twice its quota; gateways join, pause and die",
+            Self::Turmoil => {
+                "one account, twice its quota; gateways join, pause, are cut off and die"
+            }
         }
     }
 
@@ -96,17 +98,21 @@ impl Load {
     }
 }
 
-/// Every two seconds, one of the gateways that were there first is gone for some time or for ever, and
-/// as many join as have died.
+/// Every two seconds, one of the gateways that were there first is paused, cut off or gone for ever, and as
+/// many join as have died.
 fn changes(gateways: usize) -> Vec<(Duration, Change)> {
     let mut changes = Vec::new();
     for step in 1..110_u32 {
         let (at, gateway) = (Duration::from_secs(2) * step, step as usize % gateways);
         if step.is_multiple_of(5) && step as usize <= gateways / 2 {
             changes.extend([(at, Change::Die { gateway }), (at, Change::Join)]);
-        } else if gateway > gateways / 2 {
+        } else {
+            let gateway = gateways / 2 + step as usize % (gateways / 2);
             let lasts = Duration::from_millis(300) * (step % 7 + 1);
-            changes.push((at, Change::Pause { gateway, lasts }));
+            changes.push(match step % 2 {
+                0 => (at, Change::Pause { gateway, lasts }),
+                _ => (at, Change::CutOff { gateway, lasts }),
+            });
         }
     }
     changes
@@ -166,7 +172,8 @@ impl Fleets {
             .filter(move |fleet| fleet.load == load && fleet.consistency == Consistency::ASYNC)
     }
 
-    /// The worst of each figure that is promised.
+    /// The worst of each figure that is promised, over the ways to Redis; the wait is of the account that
+    /// keeps to its quota, at up to ten gateways.
     pub fn result(&self) -> String {
         let hundred = || self.leased(Load::Hot).filter(|fleet| fleet.gateways == 100);
         let least = |of: fn(&Figures) -> f64| {

@@ -24,17 +24,17 @@ use crate::owned::OwnedCharge;
 /// contains more than the quota, for any number of processes. Unused units of a lease are refunded
 /// when it ends.
 ///
-/// - A lease lasts until the account has used some thirty units, at least 200 ms and eight round trips to
-///   the store, and at most as long as the charge permits. So a busy account has short leases, and one
-///   with ten requests a second asks the store once a second.
+/// - A lease lasts for some thirty requests, at least 200 ms and eight round trips to the store, and at
+///   most as long as the charge permits. So a busy account has short leases, and one with ten requests a
+///   second asks the store once a second.
 /// - It has what the account spends in three quarters of that time, and at most a quarter of what the store
 ///   has left for all processes. So no process takes what others need, and the last few units are spent
 ///   one request at a time.
 /// - It is renewed in the background when an eighth of it is left, or what is used during two round trips.
 ///   A request that finds no lease is decided by the store, and so is one whose cost exceeds what is left
 ///   of each lease.
-/// - Leases are taken for accounts that spend at least two units in that time, and for up to 100,000 at a
-///   time. Others are decided by the store.
+/// - Leases are taken if they are for two requests at least, and for up to 100,000 accounts at a time.
+///   Others are decided by the store.
 /// - While the store fails, no leases are taken; existing ones are used up.
 ///
 /// Where a quota stands is what this process knows: what the store had left when it was last asked,
@@ -112,7 +112,8 @@ impl<S: Store> LeasedStore<S> {
             return Ok(receipt);
         }
         let mut receipt = self.0.store.spend(charges).await?;
-        let wanted = self.0.accounts.lock().learn(charge, &mut receipt, sent);
+        let took = self.0.clock.now().saturating_since(sent);
+        let wanted = self.0.accounts.lock().learn(charge, &mut receipt, sent, took);
         self.renew(charge, wanted);
         Ok(receipt)
     }
@@ -126,7 +127,10 @@ impl<S: Store> LeasedStore<S> {
         let (store, charge) = (self.clone(), OwnedCharge::from(&charge));
         tokio::spawn(async move {
             let sent = store.0.clock.now();
-            let Ok(receipt) = store.0.store.spend(&charge.as_charge().into()).await else { return };
+            let Ok(receipt) = store.0.store.spend(&charge.as_charge().into()).await else {
+                store.0.accounts.lock().fail(&charge.as_charge(), store.0.clock.now());
+                return;
+            };
             let until = sent + length;
             let mut rest = units.get();
             let now = store.0.clock.now();
@@ -232,8 +236,10 @@ const MIN_SWEPT_ACCOUNTS: usize = 1024;
 const SWEEP_INTERVAL: Duration = Duration::from_millis(100);
 /// A lease takes at most one of this many parts of the remaining units.
 const REMAINING_PARTS: u32 = 4;
-/// A lease lasts until about this many units are used: then few calls are left to save.
-const UNITS_OF_A_LEASE: f64 = 32.0;
+/// A lease lasts until about this many requests have used it: then few calls are left to save.
+const REQUESTS_OF_A_LEASE: f64 = 32.0;
+/// For fewer requests than this, taking a lease saves nothing.
+const MIN_REQUESTS_OF_A_LEASE: u32 = 2;
 /// Long enough for some hundred calls to Redis, and shorter than what a client notices.
 const MIN_LEASE: Duration = Duration::from_millis(200);
 /// A lease lasts for this many round trips at least, or most of it would pass while the next is taken.
@@ -313,7 +319,7 @@ impl LeasedAccounts {
         taken.left -= charge.cost().get();
         let (at, sent) = (taken.at, taken.sent);
         let standings = account.standings(sent, now);
-        let wanted = account.wanted(round_trip, now);
+        let wanted = account.wanted(charge, round_trip, now);
         self.stats.decisions += 1;
         Some((Receipt { spent: true, at, standings, ..Receipt::default() }, wanted))
     }
@@ -324,12 +330,17 @@ impl LeasedAccounts {
         charge: &Charge<'_>,
         receipt: &mut Receipt,
         sent: Timestamp,
+        took: Duration,
     ) -> Option<WantedLease> {
+        // A denial may be repeated without asking the store.
+        if receipt.spent && !receipt.degraded {
+            self.round_trip.add(took);
+        }
         let round_trip = self.round_trip.0;
         let account = self.find(charge)?;
         account.know(receipt, sent);
         receipt.standings = account.with_leases(&receipt.standings, sent);
-        if receipt.spent { account.wanted(round_trip, sent) } else { None }
+        if receipt.spent { account.wanted(charge, round_trip, sent) } else { None }
     }
 
     /// Adds the unused units of the leases to the store's reply.
@@ -370,6 +381,13 @@ impl LeasedAccounts {
         true
     }
 
+    /// Records that a lease could not be taken. The next one is tried soon.
+    fn fail(&mut self, charge: &Charge<'_>, now: Timestamp) {
+        if let Some(account) = self.find(charge) {
+            account.renewing_until = account.renewing_until.min(now + MIN_LEASE);
+        }
+    }
+
     /// Removes a lease that has ended. Returns its unused units.
     fn end(&mut self, charge: &Charge<'_>, at: Timestamp) -> u32 {
         let Some(account) = self.find(charge) else { return 0 };
@@ -398,7 +416,7 @@ impl LeasedAccounts {
     }
 
     /// The account of a charge, created if necessary; `None` if the table is full, or if its leases
-    /// have the quotas of another plan.
+    /// have the quotas of another plan, or may last for another time than these permit.
     fn watch(
         &mut self,
         charge: &Charge<'_>,
@@ -415,7 +433,7 @@ impl LeasedAccounts {
         self.made += 1;
         let account =
             self.table.entry(name).or_insert_with(|| LeasedAccount::new(self.made, charge, lease));
-        if account.quotas != *charge.quotas() {
+        if account.quotas != *charge.quotas() || account.longest != lease {
             if !account.leases.is_empty() {
                 return None;
             }
@@ -461,9 +479,15 @@ impl LeasedAccount {
     }
 
     /// The lease to take now, if the others will be used up soon.
-    fn wanted(&mut self, round_trip: Duration, now: Timestamp) -> Option<WantedLease> {
-        let per_second = self.demand.per_second(now, self.slice());
-        let used_up = Duration::try_from_secs_f64(UNITS_OF_A_LEASE / per_second);
+    fn wanted(
+        &mut self,
+        charge: &Charge<'_>,
+        round_trip: Duration,
+        now: Timestamp,
+    ) -> Option<WantedLease> {
+        let (cost, per_second) = (charge.cost().get(), self.demand.per_second(now, self.slice()));
+        let used_up = REQUESTS_OF_A_LEASE * f64::from(cost) / per_second;
+        let used_up = Duration::try_from_secs_f64(used_up);
         let used_up = used_up.unwrap_or(self.longest);
         let shortest = MIN_LEASE.max(round_trip * MIN_ROUND_TRIPS);
         let length = used_up.max(shortest).min(self.longest);
@@ -471,7 +495,12 @@ impl LeasedAccount {
         let meanwhile = (per_second * 2.0 * round_trip.as_secs_f64()) as u32;
         let remaining = self.known.iter().map(Standing::remaining).min()?;
         let units = demand.min(remaining / REMAINING_PARTS);
-        if now < self.renewing_until || self.left(now) > meanwhile.max(demand / 8) || units < 2 {
+        let is_enough = self.left(now) > meanwhile.max(demand / 8)
+            && self.leases.iter().any(|lease| lease.has(charge, now));
+        let is_useless = units < cost.saturating_mul(MIN_REQUESTS_OF_A_LEASE)
+            // It would end before it has arrived, or soon after that.
+            || length <= 2 * round_trip;
+        if now < self.renewing_until || is_enough || is_useless {
             return None;
         }
         self.renewing_until = now + length;
@@ -513,7 +542,7 @@ impl LeasedAccount {
     }
 
     fn is_idle(&self, now: Timestamp) -> bool {
-        self.leases.is_empty() && now.saturating_since(self.demand.since) > self.longest
+        self.leases.is_empty() && now.saturating_since(self.demand.since) > 2 * self.longest
     }
 }
 

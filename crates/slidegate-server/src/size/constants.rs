@@ -21,5 +21,9 @@ pub(super) const SHARED_STATE_CALLS: f64 = 4.0;
 pub(super) const SHARED_STATE_BYTES: f64 = 1500.0;
 /// Decisions that share a call at most.
 pub(super) const MAX_SHARED: f64 = 32.0;
+/// A server with more takes long to copy to a replica.
+pub(super) const MAX_SERVER_BYTES: f64 = 25e9;
+/// No Cluster has fewer.
+pub(super) const MIN_PRIMARIES: u64 = 3;
 /// Above this, waiting for a core takes longer than its work.
 pub(super) const MAX_BUSY: f64 = 0.6;

@@ -198,13 +198,21 @@ fn report(arguments: &SizeArguments, policies: &[SizedPolicy], estimate: &Estima
     line(
         "gateways",
         format!(
-            "{} of {} cores, busy to {}; one of them may be away",
+            "{} of {} cores, busy to {}{}",
             estimate.gateways,
             arguments.cores,
-            percent(estimate.gateway_busy)
+            percent(estimate.gateway_busy),
+            if arguments.gateways.is_none() { "; one of them may be away" } else { "" }
         ),
     );
     line("redis", redis(estimate));
+    if estimate.busiest_account_busy > constants::MAX_BUSY {
+        let busy = percent(estimate.busiest_account_busy);
+        line(
+            "warning",
+            format!("the busiest account needs {busy} of a core, and it is on one server"),
+        );
+    }
     line(
         "calls",
         format!(

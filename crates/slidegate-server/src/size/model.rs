@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use serde::Serialize;
 use slidegate::policy::CheckedPolicy;
-use slidegate::{Policies, Quota, Scope};
+use slidegate::{Cost, Policies, Quota, Scope};
 use slidegate_redis::{KeyTemplate, Layout};
 
 use super::constants::{
-    CALL_BYTES, FORWARDED, GATEWAY_CALL, GATEWAY_DECISION, LEDGER_BYTES, MAX_BUSY, MAX_SHARED,
-    PACKED_LEDGER, REDIS_CALL, REFUSED, SHARED_STATE_BYTES, SHARED_STATE_CALLS, SORTED_SET_LEDGER,
+    CALL_BYTES, FORWARDED, GATEWAY_CALL, GATEWAY_DECISION, LEDGER_BYTES, MAX_BUSY,
+    MAX_SERVER_BYTES, MAX_SHARED, MIN_PRIMARIES, PACKED_LEDGER, REDIS_CALL, REFUSED,
+    SHARED_STATE_BYTES, SHARED_STATE_CALLS, SORTED_SET_LEDGER,
 };
 use super::load::{Accounts, Load};
 use super::store::{Asked, bytes};
@@ -21,6 +22,10 @@ pub(super) struct SizedPolicy {
     pub(super) quotas: Vec<Quota>,
     /// The longest lease, if units are leased.
     pub(super) lease_s: Option<f64>,
+    /// Units for a request.
+    pub(super) cost: f64,
+    /// Whether it only counts.
+    is_shadow: bool,
     /// The length of a key's name, without the identity.
     pub(super) key_len: usize,
     /// As `slidegate check` shows it.
@@ -46,6 +51,8 @@ pub(super) struct Estimate {
     pub(super) redis_servers: u64,
     /// Of the core of each.
     pub(super) redis_busy: f64,
+    /// The core that the busiest account needs for itself, of the one that it can have.
+    pub(super) busiest_account_busy: f64,
     pub(super) redis_us_per_request: f64,
     pub(super) calls_per_second: f64,
     pub(super) calls_per_1000: f64,
@@ -64,7 +71,10 @@ impl SizedPolicy {
         let units = |quotas: &[Quota]| quotas.iter().map(|quota| quota.units()).max();
         let largest = plans.iter().map(|plan| plan.quotas.as_slice()).max_by_key(|it| units(it));
         let largest = largest.unwrap_or_default().to_vec();
-        let shared = policies.iter().filter(|policy| policy.scope == Scope::Shared);
+        // Those whose quotas come with each command of a Redis client have none to be sized by.
+        let shared = policies
+            .iter()
+            .filter(|policy| policy.scope == Scope::Shared && !policy.has_caller_quotas());
         let sized = shared.map(|policy| Self::new(policy, &largest)).collect::<Vec<_>>();
         sized.into_iter()
     }
@@ -75,6 +85,11 @@ impl SizedPolicy {
             name: policy.name.to_string(),
             quotas: if own.is_empty() { largest_plan } else { own }.to_vec(),
             lease_s: policy.lease.map(|lease| lease.as_secs_f64()),
+            cost: match policy.cost {
+                Cost::Units(units) => f64::from(units.get()),
+                Cost::Request => 1.0,
+            },
+            is_shadow: policy.shadow,
             key_len: KeyTemplate::default().to_string().len() + policy.name.len(),
             text: policy.to_string(),
         }
@@ -90,7 +105,7 @@ impl SizedPolicy {
         let held = self.lease_s.unwrap_or_default();
         let rate =
             |quota: &Quota| f64::from(quota.units().get()) / (quota.window().as_secs_f64() + held);
-        self.quotas.iter().map(rate).fold(f64::INFINITY, f64::min)
+        self.quotas.iter().map(rate).fold(f64::INFINITY, f64::min) / self.cost
     }
 }
 
@@ -103,6 +118,9 @@ struct Traffic {
     admitted: f64,
     live_accounts: f64,
     bytes: f64,
+    /// For one of the busiest accounts.
+    busiest_decisions: f64,
+    busiest_ledgers: f64,
 }
 
 /// Estimates what the load takes.
@@ -145,13 +163,19 @@ impl Traffic {
                     in_sync = in_sync.max(asked.decisions);
                 }
                 most_waited = most_waited.max(asked.waited);
-                admitted = admitted.min(asked.admitted);
+                if !policy.is_shadow {
+                    admitted = admitted.min(asked.admitted);
+                }
                 let (bytes, live) = bytes(*group, asked, policy, fleet.layout);
                 sum.bytes += group.count * live * bytes;
                 longest_live = longest_live.max(live);
             }
             // Policies in sync share a call.
             sum.decisions += group.count * in_sync;
+            if sum.busiest_decisions == 0.0 {
+                sum.busiest_decisions = sum.decisions / group.count;
+                sum.busiest_ledgers = sum.ledgers / group.count;
+            }
             sum.waited += group.count * most_waited;
             sum.admitted += group.count * admitted;
             sum.live_accounts += group.count * longest_live;
@@ -177,10 +201,20 @@ fn of_fleet(
         calls * REDIS_CALL.as_secs_f64() + traffic.ledgers * ledger.as_secs_f64()
     };
     let shared = traffic.decisions / shared(traffic.decisions / gateways as f64, fleet.round_trip);
-    // In a Cluster each decision is a call.
-    let (servers, calls) = match redis_s(shared) / MAX_BUSY {
-        ..=1.0 => (1, shared),
-        _ => ((redis_s(traffic.decisions) / MAX_BUSY).ceil() as u64, traffic.decisions),
+    let fits = redis_s(shared) <= MAX_BUSY && traffic.bytes <= MAX_SERVER_BYTES;
+    // In a Cluster each decision is a call. An account is on one server.
+    let (servers, calls) = if fits || load.accounts == 1 {
+        (1, shared)
+    } else {
+        let busy = redis_s(traffic.decisions) / MAX_BUSY;
+        let servers = busy.max(traffic.bytes / MAX_SERVER_BYTES).ceil() as u64;
+        (servers.clamp(MIN_PRIMARIES, load.accounts.max(MIN_PRIMARIES)), traffic.decisions)
+    };
+    let busiest_account_busy = if servers == 1 {
+        redis_s(calls) * traffic.busiest_decisions / traffic.decisions
+    } else {
+        traffic.busiest_decisions * REDIS_CALL.as_secs_f64()
+            + traffic.busiest_ledgers * ledger.as_secs_f64()
     };
     let gateway_s = traffic.admitted * FORWARDED.as_secs_f64()
         + (requests - traffic.admitted) * REFUSED.as_secs_f64()
@@ -191,14 +225,14 @@ fn of_fleet(
         gateways,
         gateway_busy: gateway_s / f64::from(fleet.cores) / gateways as f64,
         gateway_us_per_request: gateway_s * 1e6 / requests,
-        // No Cluster has fewer.
-        redis_servers: if servers == 1 { 1 } else { servers.max(3) },
-        redis_busy: redis_s(calls) / if servers == 1 { 1.0 } else { servers.max(3) as f64 },
+        redis_servers: servers,
+        redis_busy: redis_s(calls) / servers as f64,
+        busiest_account_busy,
         redis_us_per_request: redis_s(calls) * 1e6 / requests,
         calls_per_second: calls,
         calls_per_1000: calls * 1000.0 / requests,
         waiting_share: traffic.waited / requests,
-        refused_share: 1.0 - traffic.admitted / requests,
+        refused_share: (1.0 - traffic.admitted / requests).max(0.0),
         busiest_share: busiest / requests,
         bytes_per_second: calls * CALL_BYTES
             + traffic.ledgers * LEDGER_BYTES
@@ -239,6 +273,16 @@ mod tests {
         let estimate = estimate_of(42_889.0, 1000, "1000000/min", fleet(1, Some(1)));
         let off = estimate.gateway_us_per_request / 21.75 - 1.0;
         assert!(off.abs() < 0.25, "{estimate:?}");
+    }
+
+    /// An account is on one server, and a server has only so much memory.
+    #[test]
+    fn more_servers_do_not_help_one_account_and_memory_needs_them_too() {
+        let one = estimate_of(1e6, 1, "4000000000/s", fleet(4, None));
+        assert_eq!(one.redis_servers, 1, "{one:?}");
+        assert!(one.busiest_account_busy > 1.0, "{one:?}");
+        let full = estimate_of(1e4, 1_000_000_000, "1000/d", fleet(4, None));
+        assert!(full.redis_servers as f64 * MAX_SERVER_BYTES >= full.redis_bytes, "{full:?}");
     }
 
     #[test]

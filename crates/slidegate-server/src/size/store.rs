@@ -61,7 +61,8 @@ impl Asked {
         let own = requests / gateways;
         let shortest = MIN_LEASE_S.max(8.0 * trip_s);
         let length = (UNITS_OF_A_LEASE / own).max(shortest).min(longest_s);
-        let units = own * length * FILLED;
+        // One that ends before it has arrived, or soon after that, is not taken.
+        let units = if length <= 2.0 * trip_s { 0.0 } else { own * length * FILLED };
         let part = |of_a_lease: f64| if units < 2.0 { 1.0 } else { (of_a_lease / units).min(1.0) };
         Self {
             decisions: requests * part(CALLS_OF_A_LEASE),
@@ -81,7 +82,7 @@ pub(super) fn bytes(
 ) -> (f64, f64) {
     let ledger = |quota: &Quota| {
         let window = quota.window().as_secs_f64() + policy.lease_s.unwrap_or_default();
-        let units = (asked.admitted * window).min(f64::from(quota.units().get()));
+        let units = (asked.admitted * policy.cost * window).min(f64::from(quota.units().get()));
         let spends = (asked.decisions * window).min(units);
         // One that is there has been asked for at least once.
         let [units, spends] = [units, spends].map(|count| count.ceil().max(1.0) as u64);

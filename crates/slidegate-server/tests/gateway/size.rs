@@ -1,4 +1,4 @@
-//! `slidegate size`, beside a real run of the same load. Processor time is compared in the benchmarks.
+//! `slidegate size`, beside a real run of the same load. Processor time is that of docs/benchmarks.md.
 
 use std::process::Command;
 use std::thread;

@@ -460,7 +460,8 @@ pub enum Consistency {
     /// stores decide as ever.
     Async {
         /// How long after it was taken from the store a unit may be used at most. Without it, that is a
-        /// thirtieth of the shortest window, and 200 ms to 10 s: two seconds for a minute.
+        /// thirtieth of the shortest window, and 200 ms to 10 s but never more than a tenth: two seconds
+        /// for a minute.
         lease: Option<Duration>,
     },
 }
