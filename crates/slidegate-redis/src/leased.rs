@@ -290,6 +290,7 @@ struct Demand {
     since: Timestamp,
     units: u32,
     before: u32,
+    before_lasted: Duration,
 }
 
 /// How long the store takes to reply, on average of the last few leases.
@@ -485,7 +486,8 @@ impl LeasedAccount {
         round_trip: Duration,
         now: Timestamp,
     ) -> Option<WantedLease> {
-        let (cost, per_second) = (charge.cost().get(), self.demand.per_second(now, self.slice()));
+        let cost = charge.cost().get();
+        let per_second = self.demand.per_second(cost, now);
         let used_up = REQUESTS_OF_A_LEASE * f64::from(cost) / per_second;
         let used_up = Duration::try_from_secs_f64(used_up);
         let used_up = used_up.unwrap_or(self.longest);
@@ -556,17 +558,22 @@ impl Demand {
     fn add(&mut self, units: u32, now: Timestamp, slice: Duration) {
         let elapsed = now.saturating_since(self.since);
         if elapsed >= slice {
-            self.before = if elapsed < 2 * slice { self.units } else { 0 };
+            // Without requests, the slice before was one.
+            let is_next = elapsed < 2 * slice;
+            (self.before, self.before_lasted) =
+                if is_next { (self.units, elapsed) } else { (0, slice) };
             (self.since, self.units) = (now, 0);
         }
         self.units = self.units.saturating_add(units);
     }
 
     /// The units requested a second, lately: over a slice and what has passed of the next. A shorter time
-    /// would take two requests that come together for a busy account.
-    fn per_second(&self, now: Timestamp, slice: Duration) -> f64 {
-        let units = f64::from(self.before) + f64::from(self.units);
-        units / (slice + now.saturating_since(self.since)).as_secs_f64()
+    /// would take two requests that come together for a busy account. The last request, of this cost,
+    /// ends the time.
+    fn per_second(&self, cost: u32, now: Timestamp) -> f64 {
+        let units = f64::from(self.before) + f64::from(self.units) - f64::from(cost);
+        let time = self.before_lasted + now.saturating_since(self.since);
+        units.max(0.0) / time.as_secs_f64()
     }
 }
 

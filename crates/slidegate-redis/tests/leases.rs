@@ -390,6 +390,61 @@ fn accounts_that_come_no_more_are_forgotten() {
 }
 
 #[test]
+fn requests_that_cost_more_than_they_come_often_take_no_leases() {
+    virtual_time().block_on(async {
+        for (cost, every_ms) in [(10, 300), (1000, 500), (30, 150)] {
+            let world = World::new(Quota::per_minute(1_000_000), &[vec![]]);
+            for _ in 0..100 {
+                assert!(world.send(0, cost).await.is_some());
+                sleep(Duration::from_millis(every_ms)).await;
+            }
+            let calls = world.calls.load(Ordering::Relaxed);
+            assert!(calls <= 105, "{calls} calls for 100 requests that cost {cost}");
+        }
+        // Where they come often, a lease is for several of them.
+        let world = World::new(Quota::per_minute(1_000_000), &[vec![]]);
+        for _ in 0..1000 {
+            assert!(world.send(0, 100).await.is_some());
+            sleep(Duration::from_millis(2)).await;
+        }
+        let calls = world.calls.load(Ordering::Relaxed);
+        assert!(calls <= 100, "{calls} calls for 1,000 requests");
+    });
+}
+
+/// A window of 61 s with leases of a second has the ledger of one of 60 s with leases of two.
+#[test]
+fn leases_that_a_reload_has_made_too_long_are_used_no_more() {
+    virtual_time().block_on(async {
+        let clock = VirtualClock::new(Instant::now(), 0);
+        let ledgers = MemoryStore::builder().clock(clock.clone()).build();
+        let store = LeasedStore::with_clock(ledgers, clock);
+        let policies = |window_s, lease_s| {
+            let second = Duration::from_secs(1);
+            let quota = Quota::new(NonZeroU32::new(9000).unwrap(), second * window_s).unwrap();
+            let way = Consistency::Async { lease: Some(second * lease_s) };
+            let policy = Policy::new("api").identity([Source::User]).quota(quota).consistency(way);
+            Policies::builder().policy(policy).build().unwrap()
+        };
+        let gate = Gate::new(policies(60, 2), store.clone());
+        let come = async || {
+            for _ in 0..50 {
+                let facts = Facts::new(&Method::GET, "/").user("ann");
+                assert!(gate.decide(&facts).await.unwrap().is_allowed());
+                sleep(Duration::from_millis(10)).await;
+            }
+            store.stats().decisions
+        };
+        let before = come().await;
+        assert!(before > 0);
+        gate.replace_policies(policies(61, 1));
+        assert_eq!(come().await, before, "the store decides");
+        sleep(Duration::from_secs(2)).await;
+        assert!(come().await > before, "the others have ended");
+    });
+}
+
+#[test]
 fn no_gateway_takes_more_than_a_quarter_of_what_is_left() {
     virtual_time().block_on(async {
         let world = World::new(Quota::per_minute(100), &[vec![], vec![]]);
