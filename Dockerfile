@@ -12,6 +12,7 @@ COPY examples examples
 COPY bench bench
 COPY testbed testbed
 COPY fuzz fuzz
+COPY simulation simulation
 ENV CARGO_PROFILE_RELEASE_STRIP=symbols
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,target=/src/target \
