@@ -19,6 +19,6 @@ mod scenario;
 
 pub use clock::VirtualClock;
 pub use figures::Figures;
-pub use network::{Network, RoundTrip};
+pub use network::{Network, RoundTripTime};
 pub use redis::SimulatedRedis;
 pub use scenario::{Change, Scenario};

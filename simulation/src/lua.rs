@@ -10,14 +10,14 @@ use slidegate::Clock;
 
 /// The keys of a server, which expire.
 #[derive(Default)]
-pub(crate) struct Keys(HashMap<Vec<u8>, Entry>);
+pub(crate) struct ServerKeys(HashMap<Vec<u8>, Entry>);
 
 struct Entry {
     bytes: Vec<u8>,
     expires_ms: u64,
 }
 
-impl Keys {
+impl ServerKeys {
     pub(crate) fn clear(&mut self) {
         self.0.clear();
     }
@@ -85,7 +85,7 @@ fn number(args: &[Vec<u8>], i: usize) -> Result<u64> {
 }
 
 /// Lua with what scripts find in Redis.
-pub(crate) fn interpreter(keys: Arc<Mutex<Keys>>, clock: Arc<dyn Clock>) -> Result<Lua> {
+pub(crate) fn interpreter(keys: Arc<Mutex<ServerKeys>>, clock: Arc<dyn Clock>) -> Result<Lua> {
     let lua = Lua::new();
     let call = move |lua: &Lua, mut args: Variadic<Value>| {
         let args: Vec<Vec<u8>> = args.drain(..).map(|arg| bytes_of(&arg)).collect::<Result<_>>()?;

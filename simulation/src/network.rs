@@ -16,7 +16,7 @@ use crate::SimulatedRedis;
 
 /// How long a message and its answer take, without the time in the server.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct RoundTrip {
+pub struct RoundTripTime {
     /// On average, if nothing is lost.
     pub time: Duration,
     /// A message takes up to this part of its time more or less.
@@ -25,7 +25,7 @@ pub struct RoundTrip {
     pub loss: f64,
 }
 
-impl RoundTrip {
+impl RoundTripTime {
     /// Within a data centre.
     pub const NEAR: Self = Self { time: Duration::from_micros(200), jitter: 0.5, loss: 0.0 };
     /// Between zones of a region.
@@ -42,7 +42,7 @@ const BUFFER_BYTES: usize = 1 << 20;
 /// The way of one gateway to Redis.
 pub struct Network {
     redis: SimulatedRedis,
-    round_trip: RoundTrip,
+    round_trip: RoundTripTime,
     state: Mutex<State>,
     bytes: AtomicU64,
 }
@@ -58,7 +58,7 @@ struct State {
 
 impl Network {
     /// A network that leads to this server.
-    pub fn new(redis: SimulatedRedis, round_trip: RoundTrip) -> Arc<Self> {
+    pub fn new(redis: SimulatedRedis, round_trip: RoundTripTime) -> Arc<Self> {
         let (state, bytes) = (Mutex::default(), AtomicU64::new(0));
         Arc::new(Self { redis, round_trip, state, bytes })
     }
@@ -133,7 +133,7 @@ impl Network {
     }
 
     fn arrival(&self) -> Instant {
-        let RoundTrip { time, jitter, loss } = self.round_trip;
+        let RoundTripTime { time, jitter, loss } = self.round_trip;
         let mut takes = time.mul_f64(0.5 * (1.0 + jitter * (2.0 * fastrand::f64() - 1.0)));
         while fastrand::f64() < loss {
             takes += RETRANSMISSION;

@@ -14,7 +14,7 @@ use redis_protocol::resp2::types::BytesFrame;
 use slidegate::Clock;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-use crate::lua::{self, Keys};
+use crate::lua::{self, ServerKeys};
 
 /// A Redis whose clock is given. It runs the very scripts that a store loads, in the Lua of Redis, with
 /// the commands that packed ledgers use. That it does what Redis does is shown by the suite that all
@@ -24,7 +24,7 @@ pub struct SimulatedRedis(Arc<Server>);
 
 struct Server {
     lua: Lua,
-    keys: Arc<Mutex<Keys>>,
+    keys: Arc<Mutex<ServerKeys>>,
     scripts: Mutex<HashMap<Bytes, Function>>,
     calls: AtomicU64,
 }
@@ -32,7 +32,7 @@ struct Server {
 impl SimulatedRedis {
     /// A server without keys, whose `TIME` is this clock's.
     pub fn new(clock: impl Clock) -> Self {
-        let keys = Arc::<Mutex<Keys>>::default();
+        let keys = Arc::<Mutex<ServerKeys>>::default();
         let lua = lua::interpreter(keys.clone(), Arc::new(clock)).expect("Lua has memory");
         Self(Arc::new(Server { lua, keys, scripts: Mutex::default(), calls: AtomicU64::new(0) }))
     }

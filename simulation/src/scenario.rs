@@ -6,7 +6,7 @@ use slidegate::{Consistency, OnStoreError, Policies, Policy, Quota, Source};
 
 use crate::figures::Figures;
 use crate::fleet;
-use crate::network::RoundTrip;
+use crate::network::RoundTripTime;
 
 /// A fleet and its load. The same scenario gives the same figures.
 #[derive(Debug, Clone)]
@@ -25,7 +25,7 @@ pub struct Scenario {
     /// Whether requests wait for Redis.
     pub consistency: Consistency,
     /// The way from each gateway to Redis.
-    pub round_trip: RoundTrip,
+    pub round_trip: RoundTripTime,
     /// Calls to Redis that take longer are failures.
     pub deadline: Duration,
     /// How many requests there are, as a multiple of the quotas of all accounts. In the first window
@@ -80,7 +80,7 @@ impl Scenario {
             exponent: 0.0,
             quota,
             consistency: Consistency::Sync,
-            round_trip: RoundTrip::NEAR,
+            round_trip: RoundTripTime::NEAR,
             deadline: Duration::from_secs(1),
             demand: 2.0,
             warm_up: quota.window() * 2,

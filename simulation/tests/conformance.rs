@@ -6,7 +6,7 @@ use std::time::Duration;
 use slidegate::conformance::{self, Harness};
 use slidegate::{Clock, ManualClock, Timestamp};
 use slidegate_redis::RedisStore;
-use slidegate_simulation::{Network, RoundTrip, SimulatedRedis};
+use slidegate_simulation::{Network, RoundTripTime, SimulatedRedis};
 
 /// A server whose clock is moved by hand.
 struct Simulated {
@@ -44,6 +44,6 @@ async fn a_store_on_the_simulated_redis_conforms() {
     let time = ManualClock::default();
     time.set(Timestamp::from_millis(1_000_000_000));
     let redis = SimulatedRedis::new(time.clone());
-    let network = Network::new(redis.clone(), RoundTrip::NEAR);
+    let network = Network::new(redis.clone(), RoundTripTime::NEAR);
     conformance::run(&Simulated { redis, network, time }).await;
 }

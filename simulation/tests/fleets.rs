@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use slidegate::{Consistency, Quota};
-use slidegate_simulation::{Change, Figures, RoundTrip, Scenario};
+use slidegate_simulation::{Change, Figures, RoundTripTime, Scenario};
 
 /// Accounts with this quota, without waiting for Redis.
 fn leased(quota: Quota) -> Scenario {
@@ -20,7 +20,7 @@ fn run(scenario: &Scenario) -> Figures {
 fn the_same_scenario_gives_the_same_figures() {
     let of_seed = |seed| {
         let (short, fast) = (Duration::from_secs(5), Quota::per_second(500));
-        let way = RoundTrip { loss: 0.01, ..RoundTrip::FAR };
+        let way = RoundTripTime { loss: 0.01, ..RoundTripTime::FAR };
         run(&Scenario { seed, gateways: 5, round_trip: way, measured: short, ..leased(fast) })
     };
     assert_eq!(of_seed(1), of_seed(1));
@@ -32,7 +32,7 @@ fn the_same_scenario_gives_the_same_figures() {
 fn a_lukewarm_account_makes_few_calls_and_gets_its_quota() {
     let thousand = Scenario { accounts: 200, demand: 0.6, ..leased(Quota::per_minute(1000)) };
     let (warm_up, measured) = (Duration::from_secs(5), Duration::from_secs(20));
-    for round_trip in [RoundTrip::NEAR, RoundTrip::REGION, RoundTrip::FAR] {
+    for round_trip in [RoundTripTime::NEAR, RoundTripTime::REGION, RoundTripTime::FAR] {
         let ten_a_second = Scenario { round_trip, warm_up, measured, ..thousand.clone() };
         let figures = run(&ten_a_second);
         assert!(figures.calls_per_1000() <= 100.0, "{figures:?} at {round_trip:?}");
@@ -44,7 +44,7 @@ fn a_lukewarm_account_makes_few_calls_and_gets_its_quota() {
 
 #[test]
 fn a_hundred_gateways_share_a_hot_account_and_none_starves() {
-    for round_trip in [RoundTrip::REGION, RoundTrip::FAR] {
+    for round_trip in [RoundTripTime::REGION, RoundTripTime::FAR] {
         let hot = Scenario { gateways: 100, round_trip, ..leased(Quota::per_minute(10_000)) };
         let figures = run(&hot);
         assert!(figures.used >= 0.95, "{figures:?}");
@@ -68,8 +68,10 @@ fn turmoil(seed: u64) -> Scenario {
         });
     }
     let units = [20, 60, 200, 1000][seed as usize % 4];
-    let round_trip =
-        RoundTrip { loss: 0.05, ..[RoundTrip::REGION, RoundTrip::FAR][seed as usize % 2] };
+    let round_trip = RoundTripTime {
+        loss: 0.05,
+        ..[RoundTripTime::REGION, RoundTripTime::FAR][seed as usize % 2]
+    };
     Scenario {
         seed,
         gateways,

@@ -205,8 +205,8 @@ impl RedisCluster {
     }
 
     /// Moves a slot with its keys to another primary, while clients go on. Returns when all nodes that are
-    /// awake have heard of it: one that has not would take part in the next move with an old epoch, and
-    /// that slot could be nobody's.
+    /// awake know the newest epoch. A node with an older one could not claim the next slot that is moved
+    /// to it, and no node would serve that slot.
     pub fn migrate_slot(&self, slot: u16, to: &RedisServer) {
         let migration = self.begin_migration(slot, to);
         migration.move_keys();

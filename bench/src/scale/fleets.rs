@@ -1,4 +1,4 @@
-//! The fleets that are run, and what is said of them.
+//! The fleets that are simulated, and the figures that sum them up.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -6,13 +6,16 @@ use std::thread;
 use std::time::Duration;
 
 use slidegate::{Consistency, Quota};
-use slidegate_simulation::{Change, Figures, RoundTrip, Scenario};
+use slidegate_simulation::{Change, Figures, RoundTripTime, Scenario};
 
 /// How many gateways share the load.
 pub const GATEWAYS: [usize; 4] = [1, 10, 100, 1000];
 /// The ways to Redis, by name.
-pub const ROUND_TRIPS: [(&str, RoundTrip); 3] =
-    [("0.2 ms", RoundTrip::NEAR), ("1 ms", RoundTrip::REGION), ("80 ms", RoundTrip::FAR)];
+pub const ROUND_TRIPS: [(&str, RoundTripTime); 3] = [
+    ("0.2 ms", RoundTripTime::NEAR),
+    ("1 ms", RoundTripTime::REGION),
+    ("80 ms", RoundTripTime::FAR),
+];
 const MINUTE: Duration = Duration::from_secs(60);
 
 /// Who sends requests, and how many.

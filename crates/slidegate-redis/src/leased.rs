@@ -254,7 +254,7 @@ struct LeasedAccounts {
     swept_at: Timestamp,
     /// With so many accounts it is looked for idle ones.
     sweep_at: usize,
-    round_trip: RoundTrip,
+    round_trip: AverageRoundTrip,
     stats: LeaseStats,
 }
 
@@ -295,7 +295,7 @@ struct Demand {
 
 /// How long the store takes to reply, on average of the last few leases.
 #[derive(Default)]
-struct RoundTrip(Duration);
+struct AverageRoundTrip(Duration);
 
 /// A lease to take.
 #[derive(Clone, Copy)]
@@ -577,7 +577,7 @@ impl Demand {
     }
 }
 
-impl RoundTrip {
+impl AverageRoundTrip {
     fn add(&mut self, took: Duration) {
         self.0 = if self.0.is_zero() { took } else { self.0 * 7 / 8 + took / 8 };
     }

@@ -50,7 +50,7 @@ use super::{Handler, Protocol, RawHandler, Settings};
 /// let shutdown = CancellationToken::new();
 /// # shutdown.cancel();
 /// for sockets in listeners.into_workers() {
-///     // Each on a thread of its own, if there are several.
+///     // With several runtimes, each serves on its own thread.
 ///     let open = serve(sockets, settings.clone(), Hello, shutdown.clone()).await?;
 ///     assert_eq!(open, 0, "all connections were drained");
 /// }

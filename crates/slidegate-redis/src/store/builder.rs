@@ -27,7 +27,7 @@ pub struct RedisStoreBuilder {
     pub(crate) namespace: Option<Name>,
     pub(crate) deadline: Duration,
     pub(crate) tls: Option<RedisTls>,
-    pub(crate) connector: Option<Connector>,
+    pub(crate) connector: Option<StreamConnector>,
     pub(crate) runtime: Option<Handle>,
 }
 
@@ -123,7 +123,7 @@ impl RedisStoreBuilder {
             let connecting = connect();
             Box::pin(async move { Ok(Box::new(connecting.await?) as Box<dyn Stream>) })
         };
-        Self { connector: Some(Connector(Arc::new(connect))), ..self }
+        Self { connector: Some(StreamConnector(Arc::new(connect))), ..self }
     }
 
     /// Runs the connection and every background task of the store on this runtime, whichever runtime
@@ -202,7 +202,7 @@ impl RedisStoreBuilder {
 
 /// Makes connections in place of the address in the URL.
 #[derive(Clone)]
-pub(crate) struct Connector(pub(crate) Arc<dyn Fn() -> Connecting + Send + Sync>);
+pub(crate) struct StreamConnector(pub(crate) Arc<dyn Fn() -> Connecting + Send + Sync>);
 
 type Connecting = Pin<Box<dyn Future<Output = io::Result<Box<dyn Stream>>> + Send>>;
 

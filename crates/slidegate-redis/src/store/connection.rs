@@ -19,7 +19,7 @@ use tokio::runtime::Handle;
 use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::Instant;
 
-use super::builder::{Connector, RedisTls};
+use super::builder::{RedisTls, StreamConnector};
 use crate::address::{Address, Sentinels, Topology};
 use crate::checkup::findings;
 use crate::error::RedisStoreError;
@@ -30,7 +30,7 @@ use crate::script::{ScriptCall, Scripts};
 pub(crate) struct RedisConnection {
     pub(crate) address: Address,
     tls: Option<RedisTls>,
-    connector: Option<Connector>,
+    connector: Option<StreamConnector>,
     pub(crate) scripts: Scripts,
     /// How long a call may take before no request waits for it any more.
     pub(crate) deadline: Duration,
@@ -47,14 +47,14 @@ pub(crate) struct RedisConnection {
 
 enum ConnectionState {
     Down,
-    Connecting(Attempt),
+    Connecting(ConnectAttempt),
     Up(LiveConnection),
 }
 
-/// A connection that is being made, in a task of its own because callers may have less time than it
-/// takes. They get it in the order in which they have asked.
+/// An attempt to connect. It runs in its own task, because the deadline of a caller may end first. Callers
+/// get the connection in the order in which they asked.
 #[derive(Clone)]
-struct Attempt {
+struct ConnectAttempt {
     outcome: Shared<BoxFuture<'static, RedisResult<LiveConnection>>>,
     task: AbortHandle,
 }
@@ -86,7 +86,7 @@ impl RedisConnection {
     pub(crate) fn new(
         address: Address,
         tls: Option<RedisTls>,
-        connector: Option<Connector>,
+        connector: Option<StreamConnector>,
         scripts: Scripts,
         deadline: Duration,
         runtime: Option<Handle>,
@@ -190,7 +190,7 @@ impl RedisConnection {
     }
 
     /// The connection, or the attempt to make it.
-    fn up_or_attempt(self: &Arc<Self>) -> Result<LiveConnection, Attempt> {
+    fn up_or_attempt(self: &Arc<Self>) -> Result<LiveConnection, ConnectAttempt> {
         let mut state = self.state.lock();
         match &*state {
             ConnectionState::Up(connected) => Ok(connected.clone()),
@@ -203,7 +203,7 @@ impl RedisConnection {
                 let task = connecting.abort_handle();
                 let dropped = || Err(io::Error::other("the connection attempt was dropped").into());
                 let outcome = connecting.map(move |outcome| outcome.unwrap_or_else(|_| dropped()));
-                let attempt = Attempt { outcome: outcome.boxed().shared(), task };
+                let attempt = ConnectAttempt { outcome: outcome.boxed().shared(), task };
                 *state = ConnectionState::Connecting(attempt.clone());
                 Err(attempt)
             }
@@ -263,7 +263,7 @@ impl RedisConnection {
 
     async fn dial_server(&self, info: &ConnectionInfo) -> RedisResult<MultiplexedConnection> {
         let config = single_config();
-        if let Some(Connector(connect)) = &self.connector {
+        if let Some(StreamConnector(connect)) = &self.connector {
             let (login, stream) = (info.redis_settings(), connect().await?);
             let connecting = MultiplexedConnection::new_with_config(login, stream, config);
             let (connection, driver) = connecting.await?;

@@ -46,8 +46,8 @@ pub(super) fn log_access(outcome: &RequestOutcome<'_>, verdict: VerdictLabel) {
 pub(super) struct DenialLog {
     by_account: Limiter,
     all: Limiter,
-    /// Until when there is no room for any line, so that a flood waits for no lock that is common to all
-    /// denials.
+    /// No denial is logged before this time. It is read first, so that a flood of denials does not wait
+    /// for the lock of `all`.
     full_until: AtomicU64,
     pub(super) left_out: Counter,
     /// How many of those a line has reported.

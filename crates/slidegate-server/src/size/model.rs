@@ -13,7 +13,7 @@ use super::constants::{
     SHARED_STATE_BYTES, SHARED_STATE_CALLS, SORTED_SET_LEDGER,
 };
 use super::load::{Accounts, Load};
-use super::store::{Asked, bytes};
+use super::store::{AccountTraffic, bytes};
 
 /// A policy as far as its size goes.
 #[derive(Debug, Clone)]
@@ -154,7 +154,7 @@ impl Traffic {
             let (mut in_sync, mut admitted, mut longest_live) =
                 (0.0_f64, group.requests_per_second, 0.0_f64);
             for policy in policies {
-                let asked = Asked::about(*group, policy, gateways, trip_s);
+                let asked = AccountTraffic::about(*group, policy, gateways, trip_s);
                 let ledgers = policy.quotas.len() as f64;
                 sum.ledgers += group.count * asked.decisions * ledgers;
                 if policy.lease_s.is_some() {

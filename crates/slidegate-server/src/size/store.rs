@@ -9,7 +9,7 @@ use crate::check::memory;
 
 /// What gateways ask about one account.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Asked {
+pub(super) struct AccountTraffic {
     /// Decisions in Redis a second: of requests, and of leases.
     pub(super) decisions: f64,
     /// Those of them that a request waits for.
@@ -28,7 +28,7 @@ const WAITED_OF_A_LEASE: f64 = 0.2;
 /// A denial is repeated without Redis for at most so long.
 const DENIED_S: f64 = 1.0;
 
-impl Asked {
+impl AccountTraffic {
     /// About an account whose requests come to so many gateways alike.
     pub(super) fn about(
         account: Accounts,
@@ -76,7 +76,7 @@ impl Asked {
 /// it is there.
 pub(super) fn bytes(
     account: Accounts,
-    asked: Asked,
+    asked: AccountTraffic,
     policy: &SizedPolicy,
     layout: Layout,
 ) -> (f64, f64) {
