@@ -229,9 +229,9 @@ fn tls_is_used_and_checked() {
     }
 }
 
-/// With this poll, an outage of 14 s is several attempts.
+/// A minute is long enough for attempts to be as far apart as they get.
 #[test]
-fn what_was_revoked_during_an_outage_is_refused_soon_after_it() {
+fn what_was_revoked_during_an_outage_of_a_minute_is_refused_soon_after_it() {
     let database = table_of(&SERVER, 3);
     let link = Link::to(SERVER.address());
     let url = database.url_through(link.address());
@@ -242,7 +242,7 @@ fn what_was_revoked_during_an_outage_is_refused_soon_after_it() {
     reader.wait_for_error("connection closed");
     expire(&database, "k1");
     database.sql("delete from api_keys where customer = 'c2'");
-    thread::sleep(ms(14_000).saturating_sub(began.elapsed()));
+    thread::sleep(ms(60_000).saturating_sub(began.elapsed()));
     assert_eq!((reader.find("k1"), reader.find("k2")), (known("c1"), known("c2")));
 
     link.restore();
