@@ -195,7 +195,8 @@ pub struct Http2Upstream {
     address: SocketAddr,
     received: Arc<Mutex<Vec<Request<Echoed>>>>,
     end: watch::Sender<usize>,
-    runtime: Option<Runtime>,
+    /// Dropped with its tasks, so that the port is closed when the drop returns.
+    _runtime: Runtime,
 }
 
 /// The body of a received request, which was echoed.
@@ -237,7 +238,7 @@ impl Http2Upstream {
                 });
             }
         });
-        Self { address, received, end, runtime: Some(runtime) }
+        Self { address, received, end, _runtime: runtime }
     }
 
     /// Where it listens.
@@ -277,10 +278,4 @@ async fn echo(
     let response = Response::builder().header("content-type", "application/grpc");
     let body = frames([Frame::data(body), trailer("grpc-status", "0")]);
     Ok(response.body(body).expect("good headers"))
-}
-
-impl Drop for Http2Upstream {
-    fn drop(&mut self) {
-        self.runtime.take().into_iter().for_each(Runtime::shutdown_background);
-    }
 }
