@@ -23,8 +23,9 @@ use crate::limit::clock::Warning;
 #[derive(Debug)]
 pub(crate) struct ChosenIdentities {
     shards: [Mutex<ChosenShard>; SHARDS],
-    /// How many of the identities in `shards` each address has brought. Locked after a shard.
-    counts: Mutex<HashMap<u64, u32, RandomState>>,
+    /// How many of the identities in `shards` each address has brought, sharded by the address. Locked
+    /// after a shard of identities.
+    counts: [Mutex<HashMap<u64, u32, RandomState>>; SHARDS],
     /// The seed is random, because clients choose what is hashed.
     hasher: RandomState,
     /// When all were looked through last.
@@ -83,7 +84,7 @@ impl ChosenIdentities {
     pub(crate) fn new() -> Self {
         Self {
             shards: Default::default(),
-            counts: Mutex::default(),
+            counts: Default::default(),
             hasher: RandomState::default(),
             swept: Mutex::default(),
             without_account: AtomicU64::new(0),
@@ -115,7 +116,7 @@ impl ChosenIdentities {
         }
         let network = Identity::ip(address, Prefixes::default());
         let address = self.hasher.hash_one(network.as_str());
-        let count = || self.counts.lock().get(&address).copied().unwrap_or(0);
+        let count = || self.counts_of(address).lock().get(&address).copied().unwrap_or(0);
         if count() >= bound.per_address {
             self.sweep_all_if_due(now);
         }
@@ -135,7 +136,7 @@ impl ChosenIdentities {
                 None if !has_room => return true,
                 None => _ = shard.identities.insert_unique(hash, chosen, |known| known.identity),
             }
-            *self.counts.lock().entry(address).or_insert(0) += 1;
+            *self.counts_of(address).lock().entry(address).or_insert(0) += 1;
         }
         true
     }
@@ -174,12 +175,17 @@ impl ChosenIdentities {
 
     /// Takes an identity off its address's count.
     fn forget(&self, over: &Chosen) {
-        if let Entry::Occupied(mut count) = self.counts.lock().entry(over.address) {
+        let mut counts = self.counts_of(over.address).lock();
+        if let Entry::Occupied(mut count) = counts.entry(over.address) {
             *count.get_mut() -= 1;
             if *count.get() == 0 {
                 count.remove();
             }
         }
+    }
+
+    fn counts_of(&self, address: u64) -> &Mutex<HashMap<u64, u32, RandomState>> {
+        &self.counts[(address >> SHARD_SHIFT) as usize % SHARDS]
     }
 
     fn refuse(&self, address: &Identity, count: u32, bound: ChosenBound, now: Timestamp) {
@@ -247,8 +253,8 @@ mod tests {
             let network = Identity::ip(address.parse().unwrap(), Prefixes::default());
             chosen.hasher.hash_one(network.as_str())
         });
-        let counts = chosen.counts.lock();
-        assert!(old.iter().all(|address| !counts.contains_key(address)));
+        let is_counted = |address: &u64| chosen.counts_of(*address).lock().contains_key(address);
+        assert!(!old.iter().any(is_counted));
     }
 
     #[test]
