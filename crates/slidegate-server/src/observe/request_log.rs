@@ -55,8 +55,9 @@ pub(super) struct DenialLog {
 }
 
 const DENIED: &str = "slidegate::denied";
-/// More than ten lines a second make in a minute.
-const MAX_ACCOUNTS: usize = 1024;
+/// Far more than the 600 lines of a minute, so that the table has many shards and denials of different
+/// accounts seldom wait for the same lock.
+const MAX_ACCOUNTS: usize = 65_536;
 
 impl DenialLog {
     pub(super) fn new(clock: &Arc<dyn Clock>) -> Self {
