@@ -5,10 +5,11 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use http::Method;
+use slidegate::limit::Quotas;
 use slidegate::policy::{Action, Override, Overrides};
 use slidegate::{
-    Account, Clock, Decision, Facts, Gate, Identity, ManualClock, MemoryStore, Policies, Policy,
-    Quota, Source, Store,
+    Account, Bearer, Clock, Decision, Facts, Gate, Identity, ManualClock, MemoryStore, Plan,
+    Policies, Policy, Quota, Source, Store,
 };
 use slidegate_redis::{Layout, RedisStore, ResilientStore};
 use slidegate_testbed::{ManualTime, RedisServer};
@@ -115,5 +116,35 @@ async fn a_grant_may_make_ticks_coarse_and_its_spends_go_back_all_the_same() {
         assert!(!world.decide(1).await.is_allowed(), "{layout}");
         world.gate.refund(&spent).await.unwrap();
         assert!(world.decide(4000).await.is_allowed(), "{layout}");
+    }
+}
+
+/// A customer's own quotas have a window that no policy names.
+#[tokio::test]
+async fn an_account_with_quotas_of_its_own_is_reset_and_refunded() {
+    for layout in [Layout::Packed, Layout::SortedSet] {
+        let (_time, server) = timed();
+        let policy = Policy::new("api").identity([Source::Customer]).plans("free");
+        let policies = Policies::builder().plan(Plan::new("free", ["3/min"])).policy(policy);
+        let gate = Gate::new(policies.build().unwrap(), store(&server, layout));
+        let own = Quotas::new(["4/h".parse().unwrap()]).unwrap();
+        let bearer = Bearer::new().customer("acme").quotas(own);
+        let is_allowed = async || {
+            let facts = Facts::new(&Method::GET, "/").bearer(&bearer);
+            gate.decide(&facts).await.unwrap().is_allowed()
+        };
+        let identity = Identity::customer("acme");
+        let account = Account { policy: "api".parse().unwrap(), identity };
+        assert!(gate.admin().is_untouched(&account).await.unwrap());
+        for _ in 0..4 {
+            assert!(is_allowed().await);
+        }
+        assert!(!is_allowed().await);
+        assert!(!gate.admin().is_untouched(&account).await.unwrap(), "{layout}");
+        gate.admin().refund_units(&account, NonZeroU32::MIN).await.unwrap();
+        assert!(is_allowed().await && !is_allowed().await, "{layout}: one unit is back");
+        gate.admin().reset(&account).await.unwrap();
+        assert!(gate.admin().is_untouched(&account).await.unwrap());
+        assert!(is_allowed().await, "{layout}: all are");
     }
 }

@@ -126,16 +126,15 @@ impl<S: Store> Admin<'_, S> {
         quotas: Option<&'p Quotas>,
     ) -> Result<(Match<'p>, OverrideEffect, Vec<u32>), AccountError> {
         let policy = policies.find(&account.policy)?;
-        let of_key = policies.plan_of(&account.identity).map(|plan| &*plan.name);
         let charge = NamedCharge {
             policy: &account.policy,
             identity: account.identity,
-            plan: plan.or(of_key),
+            plan,
             cost: Some(NonZeroU32::MIN),
             quotas,
         };
-        let mut matched = policies.match_named(policy, &charge);
         let active = self.gate.active.load();
+        let mut matched = policies.match_named(policy, &charge, self.gate.calendar(&active));
         let overrides = active.overrides.at(self.gate.now());
         let own = overrides.everywhere(&matched.identity);
         let own = own.and(overrides.under(policy, &matched.identity));
@@ -173,7 +172,7 @@ impl<S: Store> Admin<'_, S> {
     pub async fn is_untouched(&self, account: &Account) -> Result<bool, AccountError> {
         let active = self.gate.active.load();
         let (policy, account) = resolve(&active.policies, account)?;
-        let windows = policy.windows_of(&account.identity);
+        let windows = self.gate.caller_windows.of(policy, &account.identity);
         let charges = charges(&account, &windows);
         let is_unspent = |receipt: &Receipt| {
             let mut standings = receipt.standings.iter();
@@ -198,7 +197,7 @@ impl<S: Store> Admin<'_, S> {
     ) -> Result<(), AccountError> {
         let active = self.gate.active.load();
         let (policy, Account { identity, .. }) = resolve(&active.policies, account)?;
-        let windows = policy.windows_of(&identity);
+        let windows = self.gate.caller_windows.of(policy, &identity);
         Ok(self.gate.refund_newest(&active, policy, &identity, &windows, units).await?)
     }
 
@@ -207,7 +206,7 @@ impl<S: Store> Admin<'_, S> {
     pub async fn reset(&self, account: &Account) -> Result<(), AccountError> {
         let active = self.gate.active.load();
         let (policy, account) = resolve(&active.policies, account)?;
-        let windows = policy.windows_of(&account.identity);
+        let windows = self.gate.caller_windows.of(policy, &account.identity);
         let charges = charges(&account, &windows);
         self.gate.bans.forget(&account);
         // The gate's own store may have spends of a shared policy too, from when the store failed.
@@ -224,7 +223,7 @@ impl<S: Store> Admin<'_, S> {
     pub fn forget(&self, account: &Account, ago: Duration) -> Result<(), AccountError> {
         let active = self.gate.active.load();
         let (policy, account) = resolve(&active.policies, account)?;
-        let windows = policy.windows_of(&account.identity);
+        let windows = self.gate.caller_windows.of(policy, &account.identity);
         let charges = charges(&account, &windows);
         self.gate.bans.forget(&account);
         match policy.scope {

@@ -3,6 +3,7 @@
 mod admin;
 mod by_address;
 mod caller;
+mod caller_windows;
 mod touches;
 mod uncounted;
 
@@ -16,6 +17,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use smallvec::SmallVec;
 
+use self::caller_windows::CallerWindows;
 use self::uncounted::Uncounted;
 use crate::chosen::{ChosenIdentities, ChosenStats};
 use crate::decision::{Decision, PolicyStanding};
@@ -47,6 +49,7 @@ pub struct Gate<S = MemoryStore> {
     pub(crate) local: MemoryStore,
     pub(crate) bans: Bans,
     pub(crate) uncounted: Uncounted,
+    pub(crate) caller_windows: CallerWindows,
     unknown_plans: Warning,
     chosen: ChosenIdentities,
 }
@@ -76,6 +79,7 @@ impl<S: Store> Gate<S> {
             local,
             bans,
             uncounted: Uncounted::default(),
+            caller_windows: CallerWindows::default(),
             unknown_plans: Warning::default(),
             chosen: ChosenIdentities::new(),
         }
@@ -257,7 +261,7 @@ impl<S: Store> Gate<S> {
         let active = self.active.load();
         for charge in charges {
             let policy = active.policies.find(charge.policy)?;
-            let matched = active.policies.match_named(policy, charge);
+            let matched = active.policies.match_named(policy, charge, self.calendar(&active));
             let (identity, quotas) = (&matched.identity, matched.ledger_quotas());
             self.refund_newest(&active, policy, identity, quotas, matched.cost).await?;
         }
@@ -280,7 +284,9 @@ impl<S: Store> Gate<S> {
         });
         let active = self.active.load();
         self.bans.keep(&active.policies.banning());
-        self.uncounted.keep(&active.policies.names().collect());
+        let names = active.policies.names().collect();
+        self.uncounted.keep(&names);
+        self.caller_windows.keep(&names);
     }
 
     /// The policies in force.
@@ -356,9 +362,17 @@ impl<S: Store> Gate<S> {
     /// The facts with the time, if there are keys that expire.
     fn dated<'f>(&self, active: &ActivePolicies, facts: &Facts<'f>) -> Facts<'f> {
         match active.policies.has_expiring_keys {
-            // By the calendar, which other systems go by too.
-            true => facts.at(self.local.clock.wall()),
+            true => facts.at(self.calendar(active)),
             false => *facts,
+        }
+    }
+
+    /// The time that keys expire by: that of the calendar, which other systems go by too. It is read only
+    /// if there are such keys.
+    pub(crate) fn calendar(&self, active: &ActivePolicies) -> Timestamp {
+        match active.policies.has_expiring_keys {
+            true => self.local.clock.wall(),
+            false => Timestamp::default(),
         }
     }
 
@@ -370,7 +384,8 @@ impl<S: Store> Gate<S> {
         let active = self.active.load();
         let mut matches = Matches { records: call == NamedCall::Record, ..Matches::default() };
         let overrides = self.overrides_now(&active);
-        active.policies.resolve_named(charges, overrides, &mut matches)?;
+        let now = self.calendar(&active);
+        active.policies.resolve_named(charges, overrides, now, &mut matches)?;
         let commit = if call == NamedCall::Peek { Commit::Nothing } else { Commit::Spend };
         Ok(self.charge(matches, commit).await?)
     }
@@ -416,6 +431,9 @@ impl<S: Store> Gate<S> {
             let is_for_credentials = commit == Commit::Spend && matches.refused.is_some();
             let guarded = is_for_credentials.then(|| self.charge_by_address(&matches)).flatten();
             return Ok(guarded.unwrap_or(decision));
+        }
+        for matched in matches.iter().filter(|matched| matched.caller_quotas) {
+            self.caller_windows.note(matched.policy, &matched.quotas);
         }
         self.warn_of_unknown_plan(&matches);
         let mut decision = Decision::with_capacity(matches.iter().count());

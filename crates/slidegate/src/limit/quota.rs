@@ -261,6 +261,12 @@ impl Quotas {
         Self(self.0.iter().map(stretch).collect())
     }
 
+    /// Whether each window of the others is the window of one of these.
+    pub(crate) fn has_windows_of(&self, others: &Self) -> bool {
+        let has = |window_ms| self.0.iter().any(|quota| quota.window_ms == window_ms);
+        others.0.iter().all(|quota| has(quota.window_ms))
+    }
+
     /// These quotas, and for each window of the others that none of them has one that limits nothing;
     /// none if they have all windows.
     pub(crate) fn with_windows_of(&self, others: &Self) -> Option<Self> {

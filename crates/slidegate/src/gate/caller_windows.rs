@@ -1,0 +1,56 @@
+//! The windows of quotas that came with a charge or a customer.
+
+use std::borrow::Cow;
+use std::collections::{HashMap, HashSet};
+
+use parking_lot::RwLock;
+
+use crate::identity::Identity;
+use crate::limit::{Name, Quotas};
+use crate::policy::CheckedPolicy;
+
+/// Remembers, for each policy, the windows that it does not list itself, so that accounts with such quotas
+/// can be reset and refunded too: a store keeps a ledger for each window and cannot list them. Only windows
+/// that this process has charged are known.
+#[derive(Debug, Default)]
+pub(crate) struct CallerWindows(RwLock<HashMap<Name, Quotas>>);
+
+/// Of one policy. Customers have their quotas in a few windows.
+const MAX_WINDOWS: usize = 64;
+
+impl CallerWindows {
+    /// Remembers the windows of these quotas.
+    pub(crate) fn note(&self, policy: &CheckedPolicy, quotas: &Quotas) {
+        let is_known = |known: &Quotas| known.has_windows_of(quotas);
+        // Of a policy without quotas of its own, they follow from the identity.
+        if policy.has_caller_quotas()
+            || is_known(&policy.windows)
+            || self.0.read().get(&policy.name).is_some_and(is_known)
+        {
+            return;
+        }
+        let mut windows = self.0.write();
+        let all = match windows.get(&policy.name) {
+            Some(known) => known.with_windows_of(quotas),
+            None => Some(quotas.clone()),
+        };
+        if let Some(all) = all.filter(|all| all.as_slice().len() <= MAX_WINDOWS) {
+            windows.insert(policy.name.clone(), all);
+        }
+    }
+
+    /// A quota for each window that this account may have a ledger for.
+    pub(crate) fn of<'p>(&self, policy: &'p CheckedPolicy, identity: &Identity) -> Cow<'p, Quotas> {
+        let listed = policy.windows_of(identity);
+        let noted = self.0.read();
+        match noted.get(&policy.name).and_then(|noted| listed.with_windows_of(noted)) {
+            Some(all) => Cow::Owned(all),
+            None => listed,
+        }
+    }
+
+    /// Forgets all policies but these.
+    pub(crate) fn keep(&self, kept: &HashSet<&Name>) {
+        self.0.write().retain(|policy, _| kept.contains(policy));
+    }
+}
