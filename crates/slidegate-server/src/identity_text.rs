@@ -13,28 +13,61 @@ use serde_json::Value;
 use slidegate::policy::{KeyHash, Network};
 use slidegate::{Identity, Policies};
 
-/// Reads `"user:42"`, as logs and standings show it, or `{"kind": "user", "value": "42"}` with the
-/// value as it is.
-pub(crate) fn deserialize<'de, D: Deserializer<'de>>(json: D) -> Result<Identity, D::Error> {
-    json.deserialize_any(IdentityVisitor)
+/// An identity as a caller sends it: `"user:42"`, as logs and standings show it, or
+/// `{"kind": "user", "value": "42"}` with the value as it is.
+pub(crate) enum SentIdentity {
+    Known(Identity),
+    /// An API key itself. The policies say by which digest it is listed.
+    ApiKey(Box<[u8]>),
+}
+
+impl SentIdentity {
+    /// The identity under these policies.
+    pub(crate) fn under(&self, policies: &Policies) -> Identity {
+        match self {
+            Self::Known(identity) => *identity,
+            Self::ApiKey(key) => policies.identity_of_key(key),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for SentIdentity {
+    fn deserialize<D: Deserializer<'de>>(json: D) -> Result<Self, D::Error> {
+        json.deserialize_any(IdentityVisitor)
+    }
+}
+
+impl fmt::Debug for SentIdentity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Known(identity) => identity.fmt(f),
+            Self::ApiKey(_) => f.write_str("an API key"),
+        }
+    }
 }
 
 struct IdentityVisitor;
 
 impl<'de> Visitor<'de> for IdentityVisitor {
-    type Value = Identity;
+    type Value = SentIdentity;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("an identity such as \"user:42\"")
     }
 
-    fn visit_str<E: Error>(self, text: &str) -> Result<Identity, E> {
-        from_text(text).map_err(E::custom)
+    fn visit_str<E: Error>(self, text: &str) -> Result<SentIdentity, E> {
+        from_text(text).map(SentIdentity::Known).map_err(E::custom)
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, members: A) -> Result<Identity, A::Error> {
-        let parts = IdentityParts::deserialize(MapAccessDeserializer::new(members))?;
-        of_kind(&parts.kind, &parts.value).map_err(Error::custom)
+    fn visit_map<A: MapAccess<'de>>(self, members: A) -> Result<SentIdentity, A::Error> {
+        let IdentityParts { kind, value } =
+            IdentityParts::deserialize(MapAccessDeserializer::new(members))?;
+        match &*kind {
+            "api-key" | "x-api-key" if !value.is_empty() => {
+                Ok(SentIdentity::ApiKey(value.into_bytes().into_boxed_slice()))
+            }
+            kind => of_kind(kind, &value).map(SentIdentity::Known).map_err(Error::custom),
+        }
     }
 }
 

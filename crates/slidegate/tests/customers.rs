@@ -171,22 +171,57 @@ fn named_charges_and_descriptors_mean_the_customer_too() {
     let policies = plans()
         .api_keys(keys())
         .policy(by_key())
-        .policy(Policy::new("edge").descriptors("edge", [("api_key", "*")]).plans("free"));
+        .policy(Policy::new("edge").descriptors("edge", [("api_key", "*")]).plans("free"))
+        .policy(Policy::new("sold").descriptors("edge", [("customer", "*")]).plans("free"));
     let (gate, _) = gate_at(policies.build().unwrap());
-    let charge = |policy| NamedCharge {
-        policy,
-        identity: Identity::api_key(b"k1"),
-        plan: None,
-        cost: None,
-        quotas: None,
-    };
-    let named = futures_ready(gate.decide_named(&[charge("api")])).unwrap();
-    assert_eq!(named.policies()[0].identity, Identity::customer("acme"));
     let policies = gate.policies();
-    let edge = policies.descriptor_charges("edge", &[("api_key", "k1")]).next().unwrap();
-    let edge = futures_ready(gate.decide_named(&[edge])).unwrap();
-    assert_eq!(edge.policies()[0].identity, Identity::customer("acme"));
-    assert_eq!(&*edge.policies()[0].plan.as_ref().unwrap().name, "pro");
+    for key in ["k1", "k2"] {
+        let charge = NamedCharge {
+            policy: "api",
+            identity: policies.identity_of_key(key.as_bytes()),
+            plan: None,
+            cost: None,
+            quotas: None,
+        };
+        let named = futures_ready(gate.peek_named(&[charge])).unwrap();
+        assert_eq!(account_and_plan(&named), ("customer:acme", "pro"), "{key}");
+        for entry in ["api_key", "api-key"] {
+            let policies = plans()
+                .api_keys(keys())
+                .policy(Policy::new("edge").descriptors("edge", [(entry, "*")]).plans("free"));
+            let (gate, _) = gate_at(policies.build().unwrap());
+            let policies = gate.policies();
+            let edge = policies.descriptor_charges("edge", &[(entry, key)]).next().unwrap();
+            let edge = futures_ready(gate.decide_named(&[edge])).unwrap();
+            assert_eq!(account_and_plan(&edge), ("customer:acme", "pro"), "{entry} {key}");
+        }
+    }
+    let sold = policies.descriptor_charges("edge", &[("customer", "acme")]).next().unwrap();
+    let sold = futures_ready(gate.decide_named(&[sold])).unwrap();
+    assert_eq!(account_and_plan(&sold), ("customer:acme", "pro"));
+}
+
+#[test]
+fn a_key_that_has_ended_is_charged_by_name_without_its_customer() {
+    let end = ManualClock::default().now() + Duration::from_secs(60);
+    let key = ApiKey::new("k1", "pro").customer("acme").expires(end);
+    let edge = Policy::new("edge").descriptors("edge", [("api_key", "*")]).plans("free");
+    let (gate, clock) = gate_at(plans().api_keys([key]).policy(edge).build().unwrap());
+    let charged = || {
+        let policies = gate.policies();
+        let charge = policies.descriptor_charges("edge", &[("api_key", "k1")]).next().unwrap();
+        futures_ready(gate.peek_named(&[charge])).unwrap()
+    };
+    clock.advance(Duration::from_millis(59_999));
+    assert_eq!(account_and_plan(&charged()), ("customer:acme", "pro"));
+    clock.advance(Duration::from_millis(1));
+    let own = Identity::api_key(b"k1");
+    assert_eq!(account_and_plan(&charged()), (own.as_str(), "free"));
+}
+
+fn account_and_plan(decision: &Decision) -> (&str, &str) {
+    let standing = &decision.policies()[0];
+    (standing.identity.as_str(), &standing.plan.as_ref().unwrap().name)
 }
 
 fn futures_ready<T>(future: impl Future<Output = T>) -> T {

@@ -330,20 +330,21 @@ impl Decisions {
         began: Timestamp,
     ) -> Result<Answer, Problem> {
         let asked = self.clock.now();
-        let (mut answer, method, path, client) = match question.charges() {
-            Some(charges) => {
-                let outcome = match mode {
-                    DecideMode::Spend => self.live.gate().decide_named(&charges).await,
-                    DecideMode::Peek => self.live.gate().peek_named(&charges).await,
-                };
-                (self.answer_charges(outcome)?, &Method::POST, DECIDE, None)
-            }
-            None => {
-                let answer = self.decide_request(question, bearer, mode).await;
-                let DescribedRequest { method, path, client, .. } = &question.request;
-                (answer, method, path.as_str(), *client)
-            }
-        };
+        let (mut answer, method, path, client) =
+            match question.charges(&self.live.gate().policies()) {
+                Some(charges) => {
+                    let outcome = match mode {
+                        DecideMode::Spend => self.live.gate().decide_named(&charges).await,
+                        DecideMode::Peek => self.live.gate().peek_named(&charges).await,
+                    };
+                    (self.answer_charges(outcome)?, &Method::POST, DECIDE, None)
+                }
+                None => {
+                    let answer = self.decide_request(question, bearer, mode).await;
+                    let DescribedRequest { method, path, client, .. } = &question.request;
+                    (answer, method, path.as_str(), *client)
+                }
+            };
         if mode == DecideMode::Spend {
             let decision = answer.decision.as_ref();
             let times = (began, asked);

@@ -15,7 +15,7 @@ use slidegate_tower::ResolvedClient;
 
 use crate::endpoint::json_body;
 use crate::endpoint::problem::Problem;
-use crate::identity_text;
+use crate::identity_text::SentIdentity;
 
 /// One question: about a request as its caller describes it, or about charges.
 #[derive(Debug, Deserialize)]
@@ -81,8 +81,7 @@ impl From<QuestionBody> for Question {
 #[serde(deny_unknown_fields, expecting = "an object")]
 struct ChargeBody {
     policy: String,
-    #[serde(deserialize_with = "identity_text::deserialize")]
-    identity: Identity,
+    identity: SentIdentity,
     plan: Option<String>,
     cost: Option<NonZeroU32>,
 }
@@ -173,13 +172,21 @@ impl Question {
     ) -> Option<Vec<(Option<Name>, Identity)>> {
         if let Some(AtMost(charges)) = &self.charges {
             let policies = gate.policies();
-            let account = |charge: &ChargeBody| {
+            let mut touched = Vec::with_capacity(2 * charges.len());
+            for charge in charges {
                 let name = policies.names().find(|name| ***name == *charge.policy)?;
+                let identity = charge.identity.under(&policies);
                 // An address may be counted by its network.
-                let is_plain = charge.identity.kind() != "ip";
-                is_plain.then(|| (Some(name.clone()), policies.account_of(charge.identity)))
-            };
-            return charges.iter().map(account).collect();
+                if identity.kind() == "ip" {
+                    return None;
+                }
+                // An API key that ends meanwhile has an account without its customer.
+                touched.extend([
+                    (Some(name.clone()), policies.account_of(identity)),
+                    (Some(name.clone()), identity),
+                ]);
+            }
+            return Some(touched);
         }
         let facts = self.facts();
         Some(gate.touches(&bearer.map_or(facts, |bearer| facts.bearer(bearer))))
@@ -197,9 +204,9 @@ impl Question {
     }
 
     /// The charges, if the question is about some.
-    pub(super) fn charges(&self) -> Option<Vec<NamedCharge<'_>>> {
+    pub(super) fn charges(&self, policies: &Policies) -> Option<Vec<NamedCharge<'_>>> {
         let AtMost(charges) = self.charges.as_ref()?;
-        Some(charges.iter().map(|charge| charge.named(self.hold)).collect())
+        Some(charges.iter().map(|charge| charge.named(self.hold, policies)).collect())
     }
 }
 
@@ -209,16 +216,16 @@ impl RecordBody {
         let AtMost(charges) = &self.charges;
         check_charges(charges, policies)
             .map_err(|(member, problem)| Problem::invalid_member(&member, problem))?;
-        Ok(charges.iter().map(|charge| charge.named(None)).collect())
+        Ok(charges.iter().map(|charge| charge.named(None, policies)).collect())
     }
 }
 
 impl ChargeBody {
     /// The charge, which costs what is held if it names no cost.
-    fn named(&self, hold: Option<NonZeroU32>) -> NamedCharge<'_> {
+    fn named(&self, hold: Option<NonZeroU32>, policies: &Policies) -> NamedCharge<'_> {
         NamedCharge {
             policy: &self.policy,
-            identity: self.identity,
+            identity: self.identity.under(policies),
             plan: self.plan.as_deref(),
             cost: self.cost.or(hold),
             quotas: None,

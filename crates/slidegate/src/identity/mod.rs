@@ -141,8 +141,8 @@ impl Identity {
     }
 
     /// The values of a descriptor's keys, together. Envoy's `remote_address` is a client's address,
-    /// `user`, `api_key` and `authorization` are what they are of a request, and any other key is like
-    /// a header of that name; several are of the kind `a+b`, with the value `x,y`.
+    /// `user`, `customer`, `api_key` and `authorization` are what they are of a request, and any other key
+    /// is like a header of that name; several are of the kind `a+b`, with the value `x,y`.
     ///
     /// ```
     /// use slidegate::Identity;
@@ -168,10 +168,17 @@ impl Identity {
     fn entry(key: &str, value: &str) -> Self {
         match (&*key.replace('_', "-"), value.parse()) {
             ("remote-address", Ok(address)) => Self::ip(address, Prefixes::default()),
-            (kind @ ("user" | "api-key" | "authorization"), _) => Self::new(kind, value),
+            (kind @ ("user" | "customer" | "api-key" | "authorization"), _) => {
+                Self::new(kind, value)
+            }
             (secret @ ("x-api-key" | "proxy-authorization"), _) => Self::of_key(secret, value),
             _ => Self::of_key(key, value),
         }
+    }
+
+    /// Whether a descriptor's key names an API key.
+    pub(crate) fn is_api_key_entry(key: &str) -> bool {
+        matches!(&*key.replace('_', "-"), "api-key" | "x-api-key")
     }
 
     fn of_key(key: &str, value: &str) -> Self {

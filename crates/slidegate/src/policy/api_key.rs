@@ -183,3 +183,10 @@ pub(crate) struct CheckedKey {
     pub(crate) plan: Option<Arc<CheckedPlan>>,
     pub(crate) expires: Option<Timestamp>,
 }
+
+impl CheckedKey {
+    /// Whether it has not ended by then.
+    pub(crate) fn is_valid(&self, now: Timestamp) -> bool {
+        self.expires.is_none_or(|expires| now < expires)
+    }
+}

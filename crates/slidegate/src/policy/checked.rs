@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use http::{HeaderName, Method};
 
-use crate::limit::{Account, Name, Quota, Quotas};
+use crate::limit::{Account, Name, Quota, Quotas, Timestamp};
 use crate::policy::api_key::{CheckedKey, UnknownKeys};
 use crate::policy::descriptors::Descriptors;
 use crate::policy::matching::Skip;
@@ -236,7 +236,8 @@ impl Policies {
         plan: Option<&str>,
     ) -> Option<(Quotas, Option<&Name>)> {
         let policy = self.find(&account.policy).ok()?;
-        let of_key = || self.plan_of(&account.identity);
+        // Also of a key that has ended: nothing is decided here.
+        let of_key = || self.plan_of(&account.identity, Timestamp::default());
         match &policy.limits {
             Limits::Quotas(quotas) => Some((quotas.clone(), None)),
             Limits::CallerQuotas(quotas_of) => Some((quotas_of(&account.identity), None)),
@@ -260,12 +261,11 @@ impl Policies {
         keys.chain(&self.customer_plans).map(|(identity, plan)| (identity, &plan.name))
     }
 
-    /// The plan that an identity has by the listed API keys.
-    pub(crate) fn plan_of(&self, identity: &Identity) -> Option<&Arc<CheckedPlan>> {
+    /// The plan that an identity has by the listed API keys that have not ended by `now`.
+    pub(crate) fn plan_of(&self, identity: &Identity, now: Timestamp) -> Option<&Arc<CheckedPlan>> {
         match identity.kind() {
             "customer" => self.customer_plans.get(identity),
-            "api-key" => self.api_keys.get(identity)?.plan.as_ref(),
-            _ => None,
+            _ => self.listed_key(identity, now)?.plan.as_ref(),
         }
     }
 

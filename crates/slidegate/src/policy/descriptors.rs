@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use smallvec::SmallVec;
+
 use crate::policy::matching::NamedCharge;
 use crate::policy::{Identity, Policies, Source};
 
@@ -144,18 +146,33 @@ impl Policies {
                 return None;
             }
             let identity = match policy.identity.first() {
-                Some(Source::Descriptor(keys)) => {
-                    // All values of a key that comes several times: one of them may be the same for
-                    // every request.
-                    Identity::descriptor(keys.iter().flat_map(|key| {
-                        descriptor.iter().filter(move |(other, _)| other == key).copied()
-                    }))
-                }
+                Some(Source::Descriptor(keys)) => self.described(keys, descriptor),
                 _ => Identity::everyone(),
             };
-            let plan = self.plan_of(&identity).map(|plan| &*plan.name);
-            Some(NamedCharge { policy: &policy.name, identity, plan, cost: None, quotas: None })
+            Some(NamedCharge {
+                policy: &policy.name,
+                identity,
+                plan: None,
+                cost: None,
+                quotas: None,
+            })
         })
+    }
+
+    /// The identity of these keys of a descriptor.
+    fn described(&self, keys: &[String], descriptor: &[(&str, &str)]) -> Identity {
+        // All values of a key that comes several times: one of them may be the same for every request.
+        let entries = keys
+            .iter()
+            .flat_map(|key| descriptor.iter().filter(move |(other, _)| other == key).copied());
+        let entries: SmallVec<[(&str, &str); 2]> = entries.collect();
+        match entries[..] {
+            // It may be listed by another digest than ours.
+            [(key, value)] if Identity::is_api_key_entry(key) => {
+                self.identity_of_key(value.as_bytes())
+            }
+            _ => Identity::descriptor(entries),
+        }
     }
 }
 

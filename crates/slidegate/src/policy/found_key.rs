@@ -57,9 +57,7 @@ impl Policies {
             Some(key) => self.issued(key),
             None => facts.identity("api-key").and_then(|named| self.api_keys.get_key_value(&named)),
         };
-        let has_expired = |key: &CheckedKey| {
-            facts.now.is_some_and(|now| key.expires.is_some_and(|expires| expires <= now))
-        };
+        let has_expired = |key: &CheckedKey| facts.now.is_some_and(|now| !key.is_valid(now));
         if let Some((identity, key)) = issued.filter(|(_, key)| !has_expired(key)) {
             return FoundKey {
                 state: KeyState::Issued,
@@ -150,7 +148,32 @@ impl Policies {
 
     /// Whether the key is in the policies' own list and has not ended by `now`.
     pub(crate) fn lists_key(&self, key: &[u8], now: Timestamp) -> bool {
-        self.issued(key).is_some_and(|(_, key)| key.expires.is_none_or(|expires| now < expires))
+        self.issued(key).is_some_and(|(_, key)| key.is_valid(now))
+    }
+
+    /// The listed API key that an identity is, if it has not ended by `now`.
+    pub(crate) fn listed_key(&self, identity: &Identity, now: Timestamp) -> Option<&CheckedKey> {
+        let key = (identity.kind() == "api-key").then(|| self.api_keys.get(identity)).flatten();
+        key.filter(|key| key.is_valid(now))
+    }
+
+    /// The identity of an API key: of the digest by which it is listed, if it is.
+    ///
+    /// ```
+    /// use slidegate::policy::{ApiKey, KeyHash};
+    /// use slidegate::{Identity, Policies, Policy, Quota};
+    ///
+    /// let digest = KeyHash::Sha256.digest(b"k-5f2c9a");
+    /// let policies = Policies::builder()
+    ///     .api_keys([ApiKey::of_digest(KeyHash::Sha256, digest).customer("acme")])
+    ///     .policy(Policy::new("api").quota(Quota::per_minute(60)))
+    ///     .build()?;
+    /// assert_eq!(policies.identity_of_key(b"k-5f2c9a"), digest.identity());
+    /// assert_eq!(policies.identity_of_key(b"another"), Identity::api_key(b"another"));
+    /// # Ok::<(), slidegate::PolicyErrors>(())
+    /// ```
+    pub fn identity_of_key(&self, key: &[u8]) -> Identity {
+        self.issued(key).map_or_else(|| Identity::api_key(key), |(identity, _)| *identity)
     }
 
     /// The identity whose account an identity spends from: the customer's, for the API key of a customer.

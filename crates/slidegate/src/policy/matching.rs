@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 
 use crate::chosen::ChosenBound;
 use crate::limit::{
-    Account, Charge, Charges, Name, Quota, Quotas, Standing, Standings, StoreError,
+    Account, Charge, Charges, Name, Quota, Quotas, Standing, Standings, StoreError, Timestamp,
 };
 use crate::policy::api_key::{CheckedKey, UnknownKeys};
 use crate::policy::checked::{CheckedPolicy, Limits};
@@ -84,7 +84,8 @@ pub struct NamedCharge<'a> {
     pub policy: &'a str,
     /// Whose account it is. An address counts as the policy counts addresses, by its network.
     pub identity: Identity,
-    /// The plan, for a policy that uses plans; an unknown one is the default.
+    /// The plan, for a policy that uses plans; an unknown one is the default. Without it, the plan of the
+    /// listed API key or of its customer applies.
     pub plan: Option<&'a str>,
     /// The units to spend, else what the policy fixes, else one.
     pub cost: Option<NonZeroU32>,
@@ -340,6 +341,7 @@ impl Policies {
         &'p self,
         charges: &[NamedCharge<'p>],
         overrides: Option<OverridesAt<'_>>,
+        now: Timestamp,
         matches: &mut Matches<'p>,
     ) -> Result<(), AccountError> {
         let mut drafts: SmallVec<[Match<'p>; 2]> = SmallVec::new();
@@ -353,7 +355,7 @@ impl Policies {
                 // That of an API key counts too, though its customer is charged.
                 matches.note(overrides.everywhere(&charge.identity));
             }
-            let draft = self.match_named(policy, charge);
+            let draft = self.match_named(policy, charge, now);
             match drafts.iter_mut().find(|other| other.is_same_account(&draft)) {
                 Some(same) => same.cost = same.cost.saturating_add(draft.cost.get()),
                 None => drafts.push(draft),
@@ -395,15 +397,20 @@ impl Policies {
         Ok(self.matched(policy, identity, plan, policy.cost.of_request(facts.cost), quotas))
     }
 
-    /// How a policy counts a charge that is named.
+    /// How a policy counts a charge that is named. By `now`, the time of the calendar, an API key may have
+    /// ended: it is then as one that is not listed.
     pub(crate) fn match_named<'p>(
         &'p self,
         policy: &'p CheckedPolicy,
         charge: &NamedCharge<'p>,
+        now: Timestamp,
     ) -> Match<'p> {
-        let plan = charge.plan.unwrap_or_default().as_bytes();
+        let of_key = || self.plan_of(&charge.identity, now).map(|plan| &*plan.name);
+        let plan = charge.plan.or_else(of_key).unwrap_or_default().as_bytes();
         let cost = charge.cost.unwrap_or_else(|| policy.cost.of_request(None));
-        let identity = self.account_of(policy.account_of(charge.identity));
+        let identity = policy.account_of(charge.identity);
+        let key = self.listed_key(&identity, now);
+        let identity = key.and_then(|key| key.customer).unwrap_or(identity);
         self.matched(policy, identity, plan, cost, charge.quotas.map(Cow::Borrowed))
     }
 
