@@ -25,6 +25,8 @@ pub enum Gateway {
     Memory,
     /// The same, told to refuse in as few words as nginx does.
     MemoryTerse,
+    /// Ours with two workers, on both processors.
+    MemoryTwoWorkers,
     /// Ours, with accounts on Redis in the layout that it comes with.
     Redis,
 }
@@ -32,10 +34,11 @@ pub enum Gateway {
 impl Gateway {
     /// In the order of their turns. Those that are compared above all follow one another, so that
     /// noise hits both alike.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Nginx,
         Self::Memory,
         Self::MemoryTerse,
+        Self::MemoryTwoWorkers,
         Self::Haproxy,
         Self::Envoy,
         Self::Traefik,
@@ -45,7 +48,7 @@ impl Gateway {
     /// Whether it is measured in this traffic.
     pub fn is_for(self, traffic: Traffic) -> bool {
         match self {
-            Self::MemoryTerse => traffic == Traffic::Refused,
+            Self::MemoryTerse | Self::MemoryTwoWorkers => traffic == Traffic::Refused,
             Self::Envoy | Self::Traefik => traffic == Traffic::Allowed,
             Self::Nginx | Self::Haproxy | Self::Memory | Self::Redis => true,
         }
@@ -68,6 +71,7 @@ impl Gateway {
             Self::Traefik => "Traefik, rateLimit",
             Self::Memory => "slidegate, memory",
             Self::MemoryTerse => "slidegate, few words",
+            Self::MemoryTwoWorkers => "slidegate, 2 workers",
             Self::Redis => "slidegate, Redis packed",
         }
     }
@@ -78,7 +82,9 @@ impl Gateway {
             Self::Haproxy => include_str!("haproxy.cfg"),
             Self::Envoy => include_str!("envoy.yaml"),
             Self::Traefik => include_str!("traefik.yml"),
-            Self::Memory | Self::MemoryTerse | Self::Redis => include_str!("slidegate.toml"),
+            Self::Memory | Self::MemoryTerse | Self::MemoryTwoWorkers | Self::Redis => {
+                include_str!("slidegate.toml")
+            }
         }
     }
 }
@@ -133,8 +139,9 @@ impl<'a> Env<'a> {
             Gateway::Envoy => envoy(&config),
             Gateway::Traefik => traefik(&config, port),
             Gateway::Memory | Gateway::MemoryTerse | Gateway::Redis => {
-                serve(&self.slidegate, &config)
+                serve(Core::Tested, &self.slidegate, &config)
             }
+            Gateway::MemoryTwoWorkers => serve(Core::Both, &self.slidegate, &config),
         };
         let program = Program::start(&mut command, port, self.directory);
         let program = program.with_context(|| format!("cannot start {name}"))?;
@@ -162,6 +169,7 @@ impl<'a> Env<'a> {
             Traffic::Allowed => (600_000, ("10000r/s", " burst=10000 nodelay")),
             Traffic::Refused => (1, ("1r/m", "")),
         };
+        let workers = if gateway == Gateway::MemoryTwoWorkers { "2" } else { "1" };
         let words = match gateway {
             Gateway::MemoryTerse => include_str!("slidegate-terse.toml"),
             _ => "",
@@ -186,6 +194,7 @@ impl<'a> Env<'a> {
             ("UNITS", units.to_string()),
             ("RATE", limit_req.0.to_owned()),
             ("BURST", limit_req.1.to_owned()),
+            ("WORKERS", workers.to_owned()),
             ("WORDS", words.to_owned()),
             ("DIRECTORY", self.directory.to_string()),
         ])
@@ -221,8 +230,8 @@ fn traefik(config: &Path, port: u16) -> Command {
     command
 }
 
-fn serve(slidegate: &Path, config: &Path) -> Command {
-    let mut command = Core::Tested.command(slidegate);
+fn serve(core: Core, slidegate: &Path, config: &Path) -> Command {
+    let mut command = core.command(slidegate);
     command.args(["serve", "--config"]).arg(config);
     command
 }

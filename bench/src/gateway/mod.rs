@@ -52,7 +52,7 @@ fn result(table: &Table) -> String {
     format!(
         "RESULT gateway nginx_allow_ratio={} nginx_deny_ratio={} haproxy_allow_ratio={} \
          envoy_allow_ratio={} traefik_allow_ratio={} p99_ratio={} \
-         nginx_few_words_ratio={} redis_allow_rps={} rss_mb={}",
+         nginx_few_words_ratio={} second_worker_deny_ratio={} redis_allow_rps={} rss_mb={}",
         figure(table.rate_ratio(Allowed, by(Gateway::Nginx)), 2),
         figure(table.rate_ratio(Refused, by(Gateway::Nginx)), 2),
         figure(table.rate_ratio(Allowed, by(Gateway::Haproxy)), 2),
@@ -60,6 +60,7 @@ fn result(table: &Table) -> String {
         figure(table.rate_ratio(Allowed, by(Gateway::Traefik)), 2),
         figure(table.p99_ratio(Allowed, by(Gateway::Nginx)), 2),
         figure(table.rate_ratio(Refused, pair(Gateway::MemoryTerse, Gateway::Nginx)), 2),
+        figure(table.rate_ratio(Refused, pair(Gateway::MemoryTwoWorkers, Gateway::Memory)), 2),
         figure(table.rate(Allowed, Gateway::Redis.name()), 0),
         figure(table.rss_mb(Allowed, Gateway::Memory.name()), 1),
     )

@@ -18,6 +18,8 @@ pub enum Core {
     Tested,
     /// For everything that the server works with: the clients, the upstream, Redis.
     Rest,
+    /// Both, for a server with two workers, which shares them with the rest.
+    Both,
 }
 
 impl Core {
@@ -44,6 +46,7 @@ impl Core {
         match self {
             Self::Tested => "0",
             Self::Rest => "1",
+            Self::Both => "0,1",
         }
     }
 }
