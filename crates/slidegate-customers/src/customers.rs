@@ -215,6 +215,8 @@ impl KeySource {
                 OnKeyError::Deny => (KeyStatus::Unavailable, None),
                 OnKeyError::Ignore => (KeyStatus::Passed, None),
             },
+            // Not an outage: a client that invents keys would get past `UnknownKeys::Refuse`.
+            KeyAnswer::TooMany { retry_after } => (KeyStatus::Unchecked { retry_after }, None),
         };
         SoughtKey { status, known }
     }
@@ -287,6 +289,7 @@ fn explain_key(answer: KeyAnswer) -> String {
         }
         KeyAnswer::Unknown => "unknown".to_owned(),
         KeyAnswer::Unavailable => "the key source cannot be reached".to_owned(),
+        KeyAnswer::TooMany { .. } => "not looked up".to_owned(),
     }
 }
 

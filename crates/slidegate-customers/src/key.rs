@@ -1,6 +1,7 @@
 //! What a source of keys says about a key.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use slidegate::Timestamp;
 use slidegate::limit::Quotas;
@@ -27,4 +28,9 @@ pub enum KeyAnswer {
     Unknown,
     /// The source cannot be asked, and nothing is known of the key.
     Unavailable,
+    /// The source was not asked, because too many keys of this address were looked up.
+    TooMany {
+        /// How long until another one can be.
+        retry_after: Duration,
+    },
 }

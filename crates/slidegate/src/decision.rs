@@ -175,7 +175,7 @@ impl Decision {
             | Verdict::Block(
                 Block::Banned { retry_after }
                 | Block::Suspended { retry_after }
-                | Block::UncheckedToken { retry_after },
+                | Block::UncheckedCredentials { retry_after },
             ) => Some(retry_after),
             Verdict::Allow
             | Verdict::Block(

@@ -33,9 +33,10 @@ pub enum Block {
     KeysUnavailable,
     /// The request has a token that is not valid, and such are refused.
     InvalidToken,
-    /// The request has a token that was not checked, because too many of its address were.
-    UncheckedToken {
-        /// When one can be checked again.
+    /// The request has an API key that was not looked up or a token that was not checked, because too
+    /// many of its address were.
+    UncheckedCredentials {
+        /// When one can be looked up or checked again.
         retry_after: Duration,
     },
     /// The request costs more than a quota allows in a whole window.

@@ -273,6 +273,9 @@ fn what_becomes_of_a_key_is_said_by_its_status() {
     };
     let issued = KeyStatus::Issued(Identity::customer("acme"));
     let (ip, none) = ("ip".to_owned(), String::new());
+    let retry_after = Duration::from_millis(300);
+    let unchecked = KeyStatus::Unchecked { retry_after };
+    let late = Verdict::Block(Block::UncheckedCredentials { retry_after });
     use UnknownKeys::{Ignore, Refuse};
     for (unknown, status, expected) in [
         (Refuse, issued, (Verdict::Allow, "customer".to_owned())),
@@ -282,6 +285,8 @@ fn what_becomes_of_a_key_is_said_by_its_status() {
         (Refuse, KeyStatus::Unavailable, (Verdict::Block(Block::KeysUnavailable), none.clone())),
         (Ignore, KeyStatus::Unavailable, (Verdict::Block(Block::KeysUnavailable), none)),
         (Refuse, KeyStatus::Passed, (Verdict::Allow, ip)),
+        (Refuse, unchecked, (late, String::new())),
+        (Ignore, unchecked, (late, String::new())),
     ] {
         assert_eq!(verdict(unknown, status), expected, "{unknown:?} {status:?}");
     }
@@ -306,7 +311,7 @@ fn what_becomes_of_a_token_is_said_by_its_status() {
             verdict(source.clone(), TokenStatus::Unavailable),
             Verdict::Block(Block::KeysUnavailable)
         );
-        let late = Verdict::Block(Block::UncheckedToken { retry_after: wait });
+        let late = Verdict::Block(Block::UncheckedCredentials { retry_after: wait });
         assert_eq!(verdict(source.clone(), unchecked), late);
         assert_eq!(verdict(source, TokenStatus::None), Verdict::Allow);
     }
@@ -327,7 +332,7 @@ fn a_token_that_would_give_the_plan_is_refused_wherever_plans_count() {
     let unknown = KeyStatus::Unknown;
     let invalid = Verdict::Block(Block::InvalidToken);
     assert_eq!(verdict(unknown, TokenStatus::Invalid, ""), invalid);
-    let late = Verdict::Block(Block::UncheckedToken { retry_after: wait });
+    let late = Verdict::Block(Block::UncheckedCredentials { retry_after: wait });
     assert_eq!(verdict(unknown, TokenStatus::Unchecked { retry_after: wait }, ""), late);
     // Where the plan is not the token's, the token does not matter.
     assert_eq!(verdict(unknown, TokenStatus::None, ""), Verdict::Allow);
@@ -429,6 +434,11 @@ fn what_cannot_be_looked_up_may_have_another_plan() {
     assert_eq!(verdict(plans(), key(), ""), unavailable);
     assert_eq!(verdict(plans(), key(), "pro"), Verdict::Allow, "the application knows it");
     assert_eq!(verdict(plans(), Bearer::new().key(KeyStatus::Passed), ""), Verdict::Allow);
+    let retry_after = Duration::from_millis(300);
+    let unchecked = Bearer::new().key(KeyStatus::Unchecked { retry_after });
+    let late = Verdict::Block(Block::UncheckedCredentials { retry_after });
+    assert_eq!(verdict(plans(), unchecked.clone(), ""), late);
+    assert_eq!(verdict(plans(), unchecked, "pro"), Verdict::Allow);
     // Tokens name plans only where the configuration says so. The user would come from it too.
     let by_ip = |policies: slidegate::policy::PoliciesBuilder| {
         let policy = Policy::new("api").identity(Source::ip()).plans("free");

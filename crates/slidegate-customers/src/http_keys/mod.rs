@@ -227,8 +227,8 @@ impl HttpKeys {
     /// What is known of the key, after a look-up if nothing is. [`KeyAnswer::Unavailable`] if that
     /// fails or takes more than 200 ms. Needs a tokio runtime.
     ///
-    /// `address` is the client's address, which can cause 100 look-ups a second. Requests without one
-    /// share the same number.
+    /// `address` is the client's address, which can cause 100 look-ups a second; for a key above that,
+    /// the answer is [`KeyAnswer::TooMany`]. Requests without one share the same number.
     ///
     /// The look-up runs in its own task; dropping this future does not cancel it.
     pub async fn find(&self, key: &[u8], address: Option<IpAddr>) -> KeyAnswer {
@@ -276,8 +276,8 @@ impl HttpKeysState {
                 // The one before may have landed since the cache was read.
                 if let Some(cached) = self.cache.get(digest) {
                     flight.land(self.answer(&cached));
-                } else if !self.may_look_up(address) {
-                    flight.land(KeyAnswer::Unavailable);
+                } else if let Some(retry_after) = self.spend_look_up(address) {
+                    flight.land(KeyAnswer::TooMany { retry_after });
                 } else {
                     let (shared, url) = (Arc::clone(self), self.url_of(key));
                     tokio::spawn(async move {
@@ -292,10 +292,12 @@ impl HttpKeysState {
         landing.answer().await
     }
 
-    fn may_look_up(&self, address: Option<IpAddr>) -> bool {
+    /// Returns how long to wait if too many look-ups were caused by the address.
+    fn spend_look_up(&self, address: Option<IpAddr>) -> Option<Duration> {
         let identity = address.map(|address| Identity::ip(address, Prefixes::default()));
         let spender = identity.as_ref().map_or(NO_ADDRESS, Identity::as_str);
-        self.by_address.check(spender).is_ok()
+        let denied = self.by_address.check(spender).err()?;
+        Some(denied.retry_after().expect("one unit is within the quota"))
     }
 
     /// Looks the key up in the background, unless this has just been tried, is under way, or all places

@@ -122,7 +122,7 @@ fn reason(reason: Reason) -> &'static str {
         Reason::Blocked => "blocked",
         Reason::UnknownKey => "unknown-key",
         Reason::InvalidToken => "invalid-token",
-        Reason::UncheckedToken => "unchecked-token",
+        Reason::UncheckedCredentials => "unchecked-credentials",
         Reason::KeysUnavailable => "keys-unavailable",
         Reason::StoreUnavailable => "store-unavailable",
         _ => "quota-exceeded",

@@ -101,8 +101,8 @@ pub(crate) enum BlockReason {
     UnknownKey,
     /// For a token that is not valid.
     InvalidToken,
-    /// For a token that was not checked, because too many of its address were.
-    UncheckedToken,
+    /// For a key or a token that was not checked, because too many of its address were.
+    UncheckedCredentials,
     /// Because the source of its key or token could not be reached.
     KeysUnavailable,
     /// One that this version has no name for.
@@ -150,7 +150,7 @@ impl BlockReason {
         "suspended",
         "unknown-key",
         "invalid-token",
-        "unchecked-token",
+        "unchecked-credentials",
         "keys-unavailable",
         "other",
     ];
@@ -165,7 +165,7 @@ impl BlockReason {
             Block::Suspended { .. } => Self::Suspended,
             Block::UnknownKey => Self::UnknownKey,
             Block::InvalidToken => Self::InvalidToken,
-            Block::UncheckedToken { .. } => Self::UncheckedToken,
+            Block::UncheckedCredentials { .. } => Self::UncheckedCredentials,
             Block::KeysUnavailable => Self::KeysUnavailable,
             _ => Self::Other,
         })

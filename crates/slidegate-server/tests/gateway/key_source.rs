@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use slidegate::policy::KeyHash;
@@ -31,13 +32,16 @@ fn service(units: &Arc<AtomicU32>) -> Upstream {
     })
 }
 
+/// How long a request waits for a look-up.
+const DECISION_DEADLINE: Duration = Duration::from_millis(200);
+
 fn digest(key: &str) -> String {
     KeyHash::Sha256.hex(key.as_bytes())
 }
 
-fn start(setup: GatewayOptions, service: &Upstream, fresh: &str, keys: &str) -> Gateway {
+fn start(setup: GatewayOptions, service: &Upstream, more: &str, keys: &str) -> Gateway {
     let url = format!("{}/{{digest}}", service.url());
-    let source = format!("[key_source]\nurl = {url:?}\nhash = \"sha256\"\nfresh = {fresh:?}");
+    let source = format!("[key_source]\nurl = {url:?}\nhash = \"sha256\"\n{more}");
     let by_key = format!("identity = [\"api-key\", \"ip\"]\nplan = \"free\"\n{keys}");
     let plan = "[plans.free]\nquotas = \"2/min\"";
     let setup = setup.tables(&source).tables(plan).policy("api", "", &by_key);
@@ -47,6 +51,38 @@ fn start(setup: GatewayOptions, service: &Upstream, fresh: &str, keys: &str) -> 
 
 fn header(key: &str) -> String {
     format!("X-API-Key: {key}\r\n")
+}
+
+/// The look-ups that are refused are those of one client: that is no outage, in which keys are ignored.
+#[test]
+fn inventing_keys_gets_none_past_unknown_keys() {
+    let upstream = Upstream::simple();
+    let service = service(&Arc::new(AtomicU32::new(900)));
+    let gateway = &start(configure(&upstream), &service, "on_error = \"ignore\"", "");
+    let statuses: Vec<u16> = thread::scope(|scope| {
+        let invent = |n: usize| {
+            scope.spawn(move || {
+                let mut wire = gateway.wire();
+                let mut invent = |i: usize| {
+                    let began = Instant::now();
+                    let answer = wire.get("/", &header(&format!("invented-{n}-{i}")));
+                    if answer.status() == 429 {
+                        assert_eq!(answer.value("retry-after"), Some("1"));
+                    }
+                    // Only a look-up that takes too long is an outage.
+                    (began.elapsed() < DECISION_DEADLINE).then(|| answer.status())
+                };
+                (0..200).filter_map(&mut invent).collect::<Vec<u16>>()
+            })
+        };
+        let threads: Vec<_> = (0..4).map(invent).collect();
+        threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+    });
+    let count = |status: u16| statuses.iter().filter(|one| **one == status).count();
+    assert_eq!(count(401) + count(429), statuses.len(), "{statuses:?}");
+    assert!(count(401) > 0 && count(429) > 0, "{statuses:?}");
+    let refused = gateway.metric("slidegate_blocks_total", "unchecked-credentials");
+    assert!(refused >= count(429) as f64, "{refused}");
 }
 
 /// Sends requests with different keys to all gateways at once until each client was refused ten times.
@@ -76,7 +112,7 @@ fn quotas_of_a_customer_are_exact_over_gateways_on_one_redis() {
         let units = Arc::new(AtomicU32::new(40));
         let service = service(&units);
         let setup = on_redis(configure(&upstream), &redis.url());
-        let gateways = [(); 2].map(|()| start(setup.clone(), &service, "200ms", keys));
+        let gateways = [(); 2].map(|()| start(setup.clone(), &service, "fresh = \"200ms\"", keys));
         burst(&gateways);
         assert_eq!(upstream.received().len(), 40, "{keys}");
         // More units for the same customer: what was spent stays spent.
@@ -96,7 +132,7 @@ fn keys_are_looked_up_for_the_decision_api_and_forward_auth() {
     let upstream = Upstream::simple();
     let service = service(&Arc::new(AtomicU32::new(4)));
     let decisions = "[decisions]\nlisten = \"127.0.0.1:0\"";
-    let gateway = start(configure(&upstream).tables(decisions), &service, "60s", "");
+    let gateway = start(configure(&upstream).tables(decisions), &service, "fresh = \"60s\"", "");
     let ask = |target: &str, key: &str| -> Value {
         let question = json!({"path": "/", "client": "192.0.2.1", "headers": {"x-api-key": key}});
         let answer = gateway.post(target, &question.to_string());

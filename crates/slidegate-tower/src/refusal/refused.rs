@@ -132,7 +132,10 @@ fn retry_after(reason: Reason, decision: Option<&Decision>) -> Option<Duration> 
         Reason::CostAboveUnits | Reason::UnknownKey | Reason::InvalidToken | Reason::Blocked => {
             None
         }
-        Reason::QuotaExceeded | Reason::Banned | Reason::Suspended | Reason::UncheckedToken => {
+        Reason::QuotaExceeded
+        | Reason::Banned
+        | Reason::Suspended
+        | Reason::UncheckedCredentials => {
             let own = decision?.retry_after()?;
             violated(decision).map(|(_, standing)| reset(standing)).chain([own]).max()
         }
@@ -166,8 +169,9 @@ pub enum Reason {
     UnknownKey,
     /// The request has a token that is not valid.
     InvalidToken,
-    /// The request has a token that was not checked, because too many of its address were.
-    UncheckedToken,
+    /// The request has an API key that was not looked up or a token that was not checked, because too
+    /// many of its address were.
+    UncheckedCredentials,
     /// The source of API keys, or the issuer of tokens, cannot be reached.
     KeysUnavailable,
     /// The store could not count, and a policy says `deny` to that.
@@ -197,7 +201,7 @@ impl Reason {
             Verdict::Block(Block::Suspended { .. }) => Some(Self::Suspended),
             Verdict::Block(Block::UnknownKey) => Some(Self::UnknownKey),
             Verdict::Block(Block::InvalidToken) => Some(Self::InvalidToken),
-            Verdict::Block(Block::UncheckedToken { .. }) => Some(Self::UncheckedToken),
+            Verdict::Block(Block::UncheckedCredentials { .. }) => Some(Self::UncheckedCredentials),
             Verdict::Block(Block::KeysUnavailable) => Some(Self::KeysUnavailable),
             Verdict::Block(_) => Some(Self::Blocked),
             _ => Some(Self::QuotaExceeded),
@@ -254,8 +258,8 @@ impl Reason {
             Self::InvalidToken => {
                 Wording { message: "The token is not valid.", ..Self::UnknownKey.wording() }
             }
-            Self::UncheckedToken => Wording {
-                message: "Too many tokens from this address had to be checked.",
+            Self::UncheckedCredentials => Wording {
+                message: "Too many API keys or tokens from this address had to be checked.",
                 ..Self::Banned.wording()
             },
             Self::StoreUnavailable | Self::KeysUnavailable => Wording {

@@ -56,6 +56,12 @@ pub enum KeyStatus {
     Unavailable,
     /// Its source cannot be reached, nothing is known of it, and the policies' next source counts.
     Passed,
+    /// It was not looked up, because too many from the same address were. The request is refused if a
+    /// policy counts it by API key or customer, or would by the key's plan.
+    Unchecked {
+        /// When one can be looked up again.
+        retry_after: Duration,
+    },
 }
 
 /// What is known of a request's token.

@@ -57,7 +57,9 @@ impl Policies {
                         "the source of its key or token cannot be reached"
                     }
                     Some(Block::InvalidToken) => "the token is not valid",
-                    Some(Block::UncheckedToken { .. }) => "too many tokens of this address",
+                    Some(Block::UncheckedCredentials { .. }) => {
+                        "too many keys or tokens of this address"
+                    }
                     _ => "the API key is unknown",
                 };
                 (None, format!("refuses; {why}"))

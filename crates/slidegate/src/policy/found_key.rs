@@ -1,5 +1,7 @@
 //! The API key of a request, looked up once for all policies.
 
+use std::time::Duration;
+
 use crate::limit::{Quotas, Timestamp};
 use crate::policy::api_key::{CheckedKey, UnknownKeys};
 use crate::policy::source::API_KEY;
@@ -37,6 +39,10 @@ pub(crate) enum KeyState {
     Unknown,
     /// Its source cannot be reached, and it is refused.
     Unavailable,
+    /// It was not looked up, because too many of its address were, and it is refused.
+    Unchecked {
+        retry_after: Duration,
+    },
 }
 
 impl Policies {
@@ -88,6 +94,9 @@ impl Policies {
             (_, None) => (KeyState::Absent, None),
             (KeyStatus::Unavailable, _) => (KeyState::Unavailable, None),
             (KeyStatus::Passed, _) => (KeyState::Ignored, None),
+            (KeyStatus::Unchecked { retry_after }, _) => {
+                (KeyState::Unchecked { retry_after }, None)
+            }
             (KeyStatus::NotSought | KeyStatus::Unknown, own) => match self.unknown_keys {
                 UnknownKeys::Own => (KeyState::Own, own),
                 UnknownKeys::Ignore => (KeyState::Ignored, None),
@@ -113,6 +122,9 @@ impl Policies {
         let of_key = match key.state {
             KeyState::Unknown => Some(Block::UnknownKey),
             KeyState::Unavailable => Some(Block::KeysUnavailable),
+            KeyState::Unchecked { retry_after } => {
+                Some(Block::UncheckedCredentials { retry_after })
+            }
             _ => None,
         };
         let of_token = match facts.bearer.map_or(TokenStatus::None, |bearer| bearer.token) {
@@ -120,7 +132,9 @@ impl Policies {
             TokenStatus::None | TokenStatus::Valid => None,
             TokenStatus::Invalid => Some(Block::InvalidToken),
             TokenStatus::Unavailable => Some(Block::KeysUnavailable),
-            TokenStatus::Unchecked { retry_after } => Some(Block::UncheckedToken { retry_after }),
+            TokenStatus::Unchecked { retry_after } => {
+                Some(Block::UncheckedCredentials { retry_after })
+            }
         };
         // What cannot be told does not matter where a source before it gives an identity.
         let is_asked = |block: &Block, reads: &dyn Fn(&Source) -> bool| {
@@ -132,7 +146,7 @@ impl Policies {
         let has_plan = facts.plan.is_some() || key.plan.is_some() || key.quotas.is_some();
         let lacks_plan = !has_plan && policy.default_plan().is_some();
         let by_key = of_key.filter(|block| {
-            let by_plan = *block == Block::KeysUnavailable && lacks_plan;
+            let by_plan = *block != Block::UnknownKey && lacks_plan;
             by_plan || is_asked(block, &|source| source.reads_key(facts))
         });
         by_key.or_else(|| {
