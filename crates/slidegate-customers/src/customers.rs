@@ -155,10 +155,16 @@ impl Customers {
         bearer
     }
 
-    /// What is known of the credentials in these headers, a line for each. Neither is repeated.
-    pub async fn explain(&self, headers: &HeaderMap) -> Vec<String> {
+    /// What is known of the credentials in these headers, a line for each. Neither is repeated. A key of
+    /// which `is_listed` is true is not looked up.
+    pub async fn explain(
+        &self,
+        headers: &HeaderMap,
+        is_listed: impl Fn(&[u8]) -> bool,
+    ) -> Vec<String> {
         let mut lines = Vec::new();
-        if let (Some(source), Some(key)) = (&self.keys, only(headers, &API_KEY)) {
+        let sent = only(headers, &API_KEY).filter(|key| !is_listed(key));
+        if let (Some(source), Some(key)) = (&self.keys, sent) {
             lines.push(format!("API key: {}", explain_key(source.keys.find(key, None).await)));
         }
         if let (Some(tokens), Some(token)) = (&self.tokens, token(headers)) {

@@ -134,7 +134,10 @@ pub(crate) fn explain_offline(
         while !customers.issuers().iter().all(is_read) {
             sleep(Duration::from_millis(1)).await;
         }
-        (customers.find(headers, None, |_| false).await, customers.explain(headers).await)
+        (
+            customers.find(headers, None, |_| false).await,
+            customers.explain(headers, |_| false).await,
+        )
     };
     let (bearer, explained) = runtime.block_on(async {
         tokio::select! {

@@ -178,7 +178,7 @@ impl HttpSettings {
     /// What is known of the credentials in these headers, a line for each.
     pub(crate) async fn explain_credentials(&self, headers: &HeaderMap) -> Vec<String> {
         match &self.customers {
-            Some(customers) => customers.explain(headers).await,
+            Some(customers) => customers.explain(headers, |key| self.lists_key(key)).await,
             None => Vec::new(),
         }
     }

@@ -434,6 +434,9 @@ fn a_listed_key_is_not_looked_up_and_lends_nothing_to_a_token() {
     let gateway = start(&upstream, "", &tables);
     wait_until("the keys are loaded", || gateway.metric("slidegate_source_keys", ISSUER) == 1.0);
     assert_eq!(status(&gateway, "k1"), 200);
+    let explained = explain(&gateway, &json!({"headers": {"x-api-key": "k1"}}));
+    assert_eq!(explained["policies"][0]["identity"], "customer:acme", "{explained}");
+    assert_eq!(explained["credentials"], Value::Null, "no source is asked for it");
     assert_eq!(service.received().len(), 0, "the configuration has the key");
     let both = format!("{}X-API-Key: k1\r\n", bearer(&issuer.token(&claims("ann"))));
     assert_eq!(gateway.get("/", &both).status(), 401, "a key of acme, a token of 42");
