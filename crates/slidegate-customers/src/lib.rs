@@ -21,7 +21,7 @@ pub use self::authorities::{Authorities, AuthoritiesError, authorities};
 pub use self::customers::{Customers, KeySource, Keys, OnKeyError};
 pub use self::http_keys::{HttpKeys, HttpKeysConfig, HttpKeysError, UrlTemplateError};
 pub use self::key::{KeyAnswer, KnownKey};
-pub use self::postgres::{KeySourceError, PostgresConfig, PostgresKeys};
+pub use self::postgres::{KeySourceError, PostgresConfig, PostgresKeys, PostgresUrl};
 pub use self::status::SourceStatus;
 pub use self::token::{
     AlgorithmError, InvalidToken, InvalidTokens, IssuerConfig, JwksLocation, TokenAlgorithm,

@@ -7,10 +7,10 @@ use rustls::RootCertStore;
 use slidegate::policy::KeyHash;
 use tokio_postgres::Config;
 use tokio_postgres_rustls::MakeRustlsConnect;
-use url::Url;
 
 use super::select::trimmed;
 use super::session::PgConnector;
+use super::url::PostgresUrl;
 use crate::fetch::tls_config;
 
 /// The table of keys in a PostgreSQL database.
@@ -67,7 +67,7 @@ const MAX_CHANNEL_BYTES: usize = 63;
 
 impl PostgresConfig {
     pub(super) fn check(&self) -> Result<PgConnector, KeySourceError> {
-        let config = self.parse_url().ok_or_else(|| KeySourceError::Url(shown(&self.url)))?;
+        let config = session_config(self.url.parse()?);
         if trimmed(&self.query).is_empty() {
             return Err(KeySourceError::Query);
         }
@@ -84,29 +84,22 @@ impl PostgresConfig {
         }
         Ok(PgConnector { config, tls: MakeRustlsConnect::new(tls_config(&self.authorities)) })
     }
+}
 
-    fn parse_url(&self) -> Option<Config> {
-        let (scheme, _) = self.url.split_once("://")?;
-        if !matches!(scheme, "postgres" | "postgresql") {
-            return None;
-        }
-        let mut config: Config = verified_modes(&self.url).parse().ok()?;
-        if config.get_hosts().is_empty() {
-            return None;
-        }
-        if config.get_application_name().is_none() {
-            config.application_name("slidegate");
-        }
-        // The default of two hours would leave a connection that is gone unnoticed for as long.
-        config.keepalives_idle(Duration::from_secs(30));
-        Some(config)
+fn session_config(url: PostgresUrl) -> Config {
+    let mut config = url.config();
+    if config.get_application_name().is_none() {
+        config.application_name("slidegate");
     }
+    // The default of two hours would leave a connection that is gone unnoticed for as long.
+    config.keepalives_idle(Duration::from_secs(30));
+    config
 }
 
 impl fmt::Debug for PostgresConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PostgresConfig")
-            .field("url", &shown(&self.url))
+            .field("url", &self.url.parse::<PostgresUrl>().ok())
             .field("query", &self.query)
             .field("poll", &self.poll)
             .field("full", &self.full)
@@ -114,24 +107,6 @@ impl fmt::Debug for PostgresConfig {
             .field("hash", &self.hash)
             .finish_non_exhaustive()
     }
-}
-
-/// The modes of libpq that the client library does not know, by the one that is the same here.
-fn verified_modes(url: &str) -> String {
-    url.replace("sslmode=verify-full", "sslmode=require")
-        .replace("sslmode=verify-ca", "sslmode=require")
-}
-
-/// The URL without the password, and without parameters, of which one may be the password.
-fn shown(url: &str) -> String {
-    let Ok(url) = Url::parse(url) else {
-        return "a text that is not a URL".to_owned();
-    };
-    let user = Some(url.username()).filter(|user| !user.is_empty());
-    let user = user.map(|user| format!("{user}@")).unwrap_or_default();
-    let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();
-    let host = url.host_str().unwrap_or_default();
-    format!("{}://{user}{host}{port}{}", url.scheme(), url.path())
 }
 
 #[cfg(test)]
@@ -180,7 +155,13 @@ mod tests {
                 assert!(!text.contains("s3cret"), "{url}: {text}");
             }
         }
-        for url in ["postgres://u:s3cret@db/app", "postgres://u:x?s3cret@db/app"] {
+        for url in [
+            "postgres://u:s3cret@db/app",
+            "postgres://u:x?s3cret@db/app",
+            "postgres://u:12/s3cret@db/app",
+            "postgres://u:12#s3cret@db/app",
+            "postgres://u:12@s3cret@db/app",
+        ] {
             let config = config(url);
             assert!(config.check().is_ok(), "{url}");
             assert!(!format!("{config:?}").contains("s3cret"), "{config:?}");
@@ -195,7 +176,7 @@ mod tests {
             (PostgresConfig { poll: Duration::ZERO, ..good.clone() }, "poll: expected a time"),
             (PostgresConfig { full: Duration::from_secs(1), ..good.clone() }, "found 1s"),
             (PostgresConfig { notify: Some("c".repeat(64)), ..good.clone() }, "notify: expected"),
-            (config("redis://u@db/0"), "found redis://u@db/0"),
+            (config("redis://u@db/0"), "found redis://…"),
         ];
         for (config, expected) in cases {
             let error = config.check().err().map(|error| error.to_string()).unwrap_or_default();

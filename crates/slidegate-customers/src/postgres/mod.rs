@@ -10,6 +10,7 @@ mod listen;
 mod row;
 mod select;
 mod session;
+mod url;
 
 use std::fmt;
 use std::sync::Arc;
@@ -35,6 +36,7 @@ use crate::key_table::KeyTable;
 use crate::status::SourceStatus;
 
 pub use self::config::{KeySourceError, PostgresConfig};
+pub use self::url::PostgresUrl;
 
 /// How long the database may take to answer a poll, and then between two rows.
 const POLL_STALL: Duration = Duration::from_secs(5);

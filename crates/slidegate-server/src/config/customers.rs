@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use http::Uri;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use slidegate::policy::KeyHash;
-use slidegate_customers::TokenAlgorithm;
-use url::Url;
+use slidegate_customers::{PostgresUrl, TokenAlgorithm};
 
 use crate::config::reader::Value;
 use crate::config::values::Secret;
@@ -167,7 +167,7 @@ impl KeySourceConfig {
 
     /// What is asked, without a password.
     pub(crate) fn shown(&self) -> String {
-        match (&self.kind, Url::parse(&self.url)) {
+        match (&self.kind, self.url.parse::<PostgresUrl>()) {
             (KeySourceKind::Http { .. }, _) | (_, Err(_)) => {
                 // Of a template, the host alone.
                 let host = self.url.split('/').nth(2).unwrap_or_default();
@@ -175,9 +175,8 @@ impl KeySourceConfig {
                 format!("keys are looked up at {host}")
             }
             (KeySourceKind::Postgres { poll, .. }, Ok(url)) => {
-                let host = url.host_str().unwrap_or("a Unix socket");
-                let poll = slidegate::limit::Period(*poll);
-                format!("keys are those of PostgreSQL at {host}, asked for changes every {poll}")
+                let (hosts, poll) = (url.hosts(), slidegate::limit::Period(*poll));
+                format!("keys are those of PostgreSQL at {hosts}, asked for changes every {poll}")
             }
         }
     }
@@ -250,21 +249,21 @@ fn interval(value: &Value<'_>, default: Duration) -> Duration {
 
 /// The URL with the password of a file in it.
 fn with_password(value: &Value<'_>, text: &str, file: &Value<'_>) -> Option<String> {
-    let Ok(mut url) = Url::parse(text) else {
+    let Ok(url) = text.parse::<PostgresUrl>() else {
         return value.hidden().reject("expected a URL such as postgres://slidegate@10.0.2.7/app");
     };
-    if url.password().is_some() {
+    if url.has_password() {
         if file.is_set() {
             file.report_with("a password is given already, in url", None);
         }
         value.warn_of_secret("a secret in the file: name a password_file");
     }
-    if let Some(password) = file.secret_in_file()
-        && url.set_password(Some(password.reveal())).is_err()
-    {
+    let Some(password) = file.secret_in_file() else { return Some(text.to_owned()) };
+    let Some((user, host)) = text.split_once('@') else {
         return file.hidden().reject("expected a user in url, whose password it is");
-    }
-    Some(url.into())
+    };
+    let password = utf8_percent_encode(password.reveal(), NON_ALPHANUMERIC);
+    Some(format!("{user}:{password}@{host}"))
 }
 
 /// The certificates in a PEM file.
