@@ -6,8 +6,10 @@ use http::{Method, Uri};
 use slidegate::limit::Quotas;
 use slidegate::policy::CheckedPolicy;
 use slidegate::{AccessList, Cost, Facts, Policies, Quota, Scope, Source};
+use slidegate_customers::PostgresUrl;
 use slidegate_proxy::ListenAddress;
 use slidegate_tower::AddressSource;
+use url::{Host, Url};
 
 use crate::config::api_keys;
 use crate::config::customers::CustomersConfig;
@@ -44,6 +46,7 @@ impl<'c> Lint<'c> {
         self.lint_anonymous();
         self.lint_plans();
         self.lint_customers();
+        self.lint_plaintext();
         self.lint_standing();
     }
 
@@ -121,13 +124,21 @@ impl<'c> Lint<'c> {
                 .iter()
                 .any(|policy| policy.identity.iter().any(|one| sources.contains(one)))
         };
+        let lists = |names: &[&str]| {
+            self.lists().any(|list| names.iter().any(|name| list.named(name).is_set()))
+        };
+        let has_plans = self.policies.iter().any(|policy| policy.default_plan().is_some());
         let text = "no policy counts by api-key or customer, so its keys change nothing";
-        let counts_keys = reads(&[Source::ApiKey, Source::Customer])
-            || self.policies.iter().any(|policy| policy.default_plan().is_some());
+        let counts_keys =
+            reads(&[Source::ApiKey, Source::Customer]) || has_plans || lists(&["customers"]);
         self.root.named("key_source").warn_if(key_source.is_some() && !counts_keys, text);
         let text = "no policy counts by user or customer, so its tokens change nothing";
         let jwt = self.root.named("jwt");
-        jwt.warn_if(!issuers.is_empty() && !reads(&[Source::User, Source::Customer]), text);
+        let has_plan_of_token = has_plans && issuers.iter().any(|issuer| issuer.plan.is_some());
+        let counts_tokens = reads(&[Source::User, Source::Customer])
+            || has_plan_of_token
+            || lists(&["users", "customers"]);
+        jwt.warn_if(!issuers.is_empty() && !counts_tokens, text);
         let is_named = self.has_decisions
             || key_source.is_some()
             || issuers.iter().any(|issuer| issuer.customer.is_some())
@@ -151,6 +162,31 @@ impl<'c> Lint<'c> {
                  account, each by its own plan"
             );
             key.table.named("plan").warn_if(first != plan, text);
+        }
+    }
+
+    /// Sources in plaintext, for which others on the network can answer.
+    fn lint_plaintext(&self) {
+        let source = self.root.named("key_source");
+        let url = source.named("url");
+        let text = url.text().unwrap_or_default();
+        let effect = match source.named("token_file").is_set() {
+            true => "read the token and answer in its place",
+            false => "answer in its place",
+        };
+        let remedy =
+            format!("it is plaintext, so others on the network can {effect}: use https://");
+        url.warn_if(is_plaintext(text), remedy);
+        let allows_plaintext =
+            text.parse::<PostgresUrl>().is_ok_and(|database| database.allows_plaintext());
+        let remedy = "it does not require TLS, so others on the network can read the keys and \
+                      answer in its place: add ?sslmode=require";
+        url.warn_if(allows_plaintext, remedy);
+        for issuer in self.root.named("jwt").elements() {
+            let jwks = issuer.named("jwks");
+            let remedy = "it is plaintext, so others on the network can name keys of their own and \
+                          sign any token: use https:// or a file";
+            jwks.warn_if(jwks.text().is_some_and(is_plaintext), remedy);
         }
     }
 
@@ -486,6 +522,18 @@ fn lint_sharing(table: &Value<'_>, policy: &CheckedPolicy) {
     ban.warn_if(ban.is_set(), text);
     let text = format!("one client can keep all others out: they share {shared}");
     table.named("count_denied").warn_if(policy.count_denied, text);
+}
+
+/// Whether a URL is one of HTTP without TLS at another machine.
+fn is_plaintext(url: &str) -> bool {
+    let Ok(url) = Url::parse(url) else { return false };
+    let is_local = match url.host() {
+        Some(Host::Domain(name)) => name == "localhost",
+        Some(Host::Ipv4(address)) => address.is_loopback(),
+        Some(Host::Ipv6(address)) => address.to_canonical().is_loopback(),
+        None => false,
+    };
+    url.scheme() == "http" && !is_local
 }
 
 /// The address of an upstream that is not named by a host name other than localhost.

@@ -23,7 +23,7 @@ fn check(warned: &str, expected: &str, unwarned: &str) {
 #[test]
 fn customers_that_nothing_counts_or_names_are_warned_of() {
     let by = |source: &str| format!("{API}identity = ['{source}', 'ip']\n");
-    let keys = "[key_source]\nurl = 'postgres://u@a/b'\nquery = 'select digest, customer from k'\n";
+    let keys = "[key_source]\nurl = 'postgres://u@a/b?sslmode=require'\nquery = 'select digest, customer from k'\n";
     check(
         &format!("{GATEWAY}{API}{keys}"),
         "key_source: no policy counts by api-key or customer",
@@ -35,6 +35,24 @@ fn customers_that_nothing_counts_or_names_are_warned_of() {
         &format!("{GATEWAY}{API}{jwt}"),
         "jwt: no policy counts by user or customer",
         &format!("{GATEWAY}{}{jwt}", by("user")),
+    );
+    // A token's plan decides by which quotas an address counts, and lists name customers.
+    let by_plan = "[plans.free]\nquotas = '5/min'\n[[policy]]\nname = 'api'\nplan = 'free'\n";
+    check(
+        &format!("{GATEWAY}{by_plan}{jwt}"),
+        "jwt: no policy counts by user or customer",
+        &format!("{GATEWAY}{by_plan}{jwt}plan = 'plan'\n"),
+    );
+    let blocked = "[blocked]\ncustomers = ['acme']\n";
+    check(
+        &format!("{GATEWAY}{API}{jwt}customer = 'org'\n"),
+        "jwt: no policy counts by user or customer",
+        &format!("{GATEWAY}{blocked}{API}{jwt}customer = 'org'\n"),
+    );
+    check(
+        &format!("{GATEWAY}{API}{keys}"),
+        "key_source: no policy counts by api-key or customer",
+        &format!("{GATEWAY}{blocked}{API}{keys}"),
     );
     check(
         &format!("{GATEWAY}{}", by("customer")),
@@ -52,6 +70,40 @@ fn customers_that_nothing_counts_or_names_are_warned_of() {
         "api_key[1].plan: another key of customer \"acme\" has the plan a",
         &format!("{GATEWAY}{plans}{}{}", key('1', "b"), key('2', "b")),
     );
+}
+
+#[test]
+fn sources_in_plaintext_are_warned_of() {
+    let file = |tables: &str| format!("{GATEWAY}{API}identity = ['customer', 'ip']\n{tables}");
+    let jwt = |jwks: &str| {
+        file(&format!(
+            "[[jwt]]\nissuer = 'a'\njwks = '{jwks}'\naudience = 'api'\n\
+             algorithms = ['RS256']\ncustomer = 'org'\n"
+        ))
+    };
+    let keys = |url: &str| file(&format!("[key_source]\nurl = '{url}'\n"));
+    let database = |url: &str| format!("{}query = 'select digest, customer from k'\n", keys(url));
+    let warning = "jwt[0].jwks: it is plaintext, so others on the network can name keys";
+    check(&jwt("http://auth.example.com/keys"), warning, &jwt("https://auth.example.com/keys"));
+    check(&jwt("http://10.0.0.7/keys"), warning, &jwt("http://127.0.0.1:9000/keys"));
+    let warning = "key_source.url: it is plaintext, so others on the network can answer";
+    check(&keys("http://keys.internal/{digest}"), warning, &keys("https://keys.internal/{digest}"));
+    check(&keys("http://[fd00::7]/{digest}"), warning, &keys("http://[::1]:9000/{digest}"));
+    let directory = slidegate_testbed::Directory::new();
+    let token = format!("token_file = {:?}\n", directory.write("token", "hunter2hunter2"));
+    check(
+        &format!("{}{token}", keys("http://keys.internal/{digest}")),
+        "key_source.url: it is plaintext, so others on the network can read the token",
+        &format!("{}{token}", keys("http://localhost:9000/{digest}")),
+    );
+    let warning = "key_source.url: it does not require TLS";
+    for (warned, unwarned) in [
+        ("postgres://u@10.0.2.7/app", "postgres://u@10.0.2.7/app?sslmode=require"),
+        ("postgres://u@db1:5432,db2:5432/app", "postgres://u@127.0.0.1/app"),
+        ("postgres://u@db/app?sslmode=disable", "postgres://u@%2Fvar%2Frun%2Fpostgresql/app"),
+    ] {
+        check(&database(warned), warning, &database(unwarned));
+    }
 }
 
 #[test]
