@@ -29,7 +29,8 @@ type KeyShard = HashMap<KeyDigest, KeyRecord, RandomState>;
 #[derive(Debug)]
 pub(crate) struct KeyRecord {
     customer: Option<Box<str>>,
-    terms: Arc<Terms>,
+    /// None if the key's row cannot be read, and never could.
+    terms: Option<Arc<Terms>>,
     expires: KeyExpiry,
     /// The pass that saw it last.
     generation: u32,
@@ -37,8 +38,17 @@ pub(crate) struct KeyRecord {
 
 impl KeyRecord {
     pub(crate) fn new(customer: Option<&str>, terms: Arc<Terms>, expires: KeyExpiry) -> Self {
-        Self { customer: customer.map(Box::from), terms, expires, generation: 0 }
+        let customer = customer.map(Box::from);
+        Self { customer, terms: Some(terms), expires, generation: 0 }
     }
+}
+
+/// What a table has of a key.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum TableEntry {
+    Known(KnownKey),
+    /// It is in the source, but what its row says cannot be read.
+    Unreadable,
 }
 
 /// The plan or the quotas of a key, which many keys share.
@@ -74,15 +84,16 @@ impl KeyTable {
         }
     }
 
-    pub(crate) fn find(&self, digest: KeyDigest) -> Option<KnownKey> {
+    pub(crate) fn find(&self, digest: KeyDigest) -> Option<TableEntry> {
         let shard = self.shard(digest).read();
         let KeyRecord { customer, terms, expires, .. } = shard.get(&digest)?;
-        Some(KnownKey {
+        let Some(terms) = terms else { return Some(TableEntry::Unreadable) };
+        Some(TableEntry::Known(KnownKey {
             customer: customer.as_deref().map(Arc::from),
             plan: terms.plan.clone(),
             quotas: terms.quotas.clone(),
             expires: expires.timestamp(),
-        })
+        }))
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -96,6 +107,14 @@ impl KeyTable {
             changed.insert(digest);
         }
         self.put(digest, record);
+    }
+
+    /// Keeps a key whose row cannot be read as it is known. One that is not known is kept as unreadable.
+    pub(crate) fn keep(&self, digest: KeyDigest) {
+        let generation = self.generation.load(Ordering::Relaxed);
+        let unreadable =
+            KeyRecord { customer: None, terms: None, expires: KeyExpiry::NEVER, generation };
+        self.shard(digest).write().entry(digest).or_insert(unreadable);
     }
 
     /// Begins to read all keys again. One pass runs at a time.
@@ -145,8 +164,9 @@ impl TablePass<'_> {
         }
     }
 
-    /// Keeps a key as it is known, if it is.
+    /// Keeps a key whose row cannot be read, as [`KeyTable::keep`] does.
     pub(crate) fn keep(&mut self, digest: KeyDigest) {
+        self.table.keep(digest);
         if let Some(record) = self.table.shard(digest).write().get_mut(&digest) {
             record.generation = self.table.generation.load(Ordering::Relaxed);
         }
@@ -193,6 +213,8 @@ mod tests {
     #[derive(Debug, Clone)]
     enum Step {
         Change(u8, u32),
+        /// The row of a key that changed cannot be read.
+        Unreadable(u8),
         /// Rows of a pass, a change after each that has one, and keys whose rows cannot be read.
         Pass {
             rows: Vec<(u8, u32, Option<Change>)>,
@@ -206,6 +228,7 @@ mod tests {
         let pass = (vec(row, 0..60), vec(0..40_u8, 0..4), any::<bool>());
         prop_oneof![
             (0..40_u8, 1..1000_u32).prop_map(|(key, value)| Step::Change(key, value)),
+            (0..40_u8).prop_map(Step::Unreadable),
             pass.prop_map(|(rows, unreadable, finished)| Step::Pass { rows, unreadable, finished }),
         ]
     }
@@ -234,12 +257,17 @@ mod tests {
     proptest! {
         #[test]
         fn a_table_has_what_a_plain_map_has(steps in vec(step(), 1..12)) {
-            let (table, mut model) = (KeyTable::new(), Model::new());
+            // Keys without a value are unreadable.
+            let (table, mut model) = (KeyTable::new(), Model::<u8, Option<u32>>::new());
             for step in steps {
                 match step {
                     Step::Change(key, value) => {
                         table.change(digest(key), record(value));
-                        model.insert(key, value);
+                        model.insert(key, Some(value));
+                    }
+                    Step::Unreadable(key) => {
+                        table.keep(digest(key));
+                        model.entry(key).or_insert(None);
                     }
                     Step::Pass { rows, unreadable, finished } => {
                         let mut pass = table.begin_pass();
@@ -248,16 +276,17 @@ mod tests {
                             pass.put(digest(key), record(value));
                             seen.push(key);
                             if !changed.contains(&key) {
-                                model.insert(key, value);
+                                model.insert(key, Some(value));
                             }
                             if let Some((key, value)) = change {
                                 table.change(digest(key), record(value));
-                                model.insert(key, value);
+                                model.insert(key, Some(value));
                                 changed.push(key);
                             }
                         }
                         for key in unreadable {
                             pass.keep(digest(key));
+                            model.entry(key).or_insert(None);
                             seen.push(key);
                         }
                         if finished {
@@ -267,7 +296,10 @@ mod tests {
                     }
                 }
                 for key in 0..40 {
-                    let expected = model.get(&key).copied().map(known);
+                    let expected = model.get(&key).map(|value| match value {
+                        Some(value) => TableEntry::Known(known(*value)),
+                        None => TableEntry::Unreadable,
+                    });
                     prop_assert_eq!(table.find(digest(key)), expected, "key {}", key);
                 }
                 prop_assert_eq!(table.len(), model.len());
@@ -285,7 +317,7 @@ mod tests {
         pass.put(digest(1), record(2));
         assert_eq!(pass.repeated(), 1);
         pass.finish();
-        assert_eq!(table.find(digest(1)), Some(known(2)));
+        assert_eq!(table.find(digest(1)), Some(TableEntry::Known(known(2))));
     }
 
     #[test]

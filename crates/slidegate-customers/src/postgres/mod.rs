@@ -32,7 +32,7 @@ use self::row::{BadColumn, BadRows, PgInstant, RowContent, RowReader};
 use self::select::{KeySelect, trimmed};
 use self::session::{PgConnector, PgError, PgSession};
 use crate::key::KeyAnswer;
-use crate::key_table::KeyTable;
+use crate::key_table::{KeyTable, TableEntry};
 use crate::status::SourceStatus;
 
 pub use self::config::{KeySourceError, PostgresConfig};
@@ -173,13 +173,15 @@ impl PostgresKeys {
         join3(self.0.read_all_again(), self.0.read_changes_again(), notifications).await;
     }
 
-    /// Looks a key up as the client sent it, in memory. While the database does not answer, a key that is
-    /// not there may be a new one.
+    /// Looks a key up as the client sent it, in memory. [`KeyAnswer::Unavailable`] is the answer if its row
+    /// cannot be read, and while the database does not answer, when a key that is not there may be new.
     pub fn find(&self, key: &[u8]) -> KeyAnswer {
         let is_over = |expires| expires <= self.0.clock.wall();
         match self.0.table.find(self.0.config.hash.digest(key)) {
-            Some(key) if key.expires.is_some_and(is_over) => KeyAnswer::Unknown,
-            Some(key) => KeyAnswer::Known(key),
+            Some(TableEntry::Known(key)) if key.expires.is_some_and(is_over) => KeyAnswer::Unknown,
+            Some(TableEntry::Known(key)) => KeyAnswer::Known(key),
+            // An error is never an unknown key.
+            Some(TableEntry::Unreadable) => KeyAnswer::Unavailable,
             None if self.0.is_loaded.load(Ordering::Acquire) && !self.0.health.is_failing() => {
                 KeyAnswer::Unknown
             }
@@ -313,10 +315,10 @@ impl PostgresSource {
         };
         let rows = session.client.query_typed_raw(select, [(since, Type::TIMESTAMPTZ)]);
         let read = self
-            .read_rows(session, POLL_STALL, rows, |content| {
-                if let RowContent::Key(digest, record) = content {
-                    self.table.change(digest, record);
-                }
+            .read_rows(session, POLL_STALL, rows, |content| match content {
+                RowContent::Key(digest, record) => self.table.change(digest, record),
+                RowContent::BadKey(digest, _) => self.table.keep(digest),
+                RowContent::BadDigest => {}
             })
             .await?;
         self.note(&read, 0);
