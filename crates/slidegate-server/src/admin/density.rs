@@ -14,6 +14,7 @@ use super::accounts::identity;
 use crate::api::{AccountDensity, DensityView, FreedUnits, QuotaDensity};
 use crate::calendar::{Rfc3339, ceil_ms};
 use crate::endpoint::problem::Problem;
+use crate::observe::SeenAccount;
 use crate::shared::OverrideError;
 
 const DEFAULT_BUCKETS: usize = 60;
@@ -45,8 +46,9 @@ pub(super) async fn density(
     }
     let mut accounts = Vec::new();
     for candidate in operator.candidates(&identity, policy.as_deref(), plan.as_deref())? {
-        let (account, plan) = (&candidate.seen.account, candidate.seen.plan.as_deref());
-        let reading = operator.overrides.gate().admin().read(account, plan).await;
+        let SeenAccount { account, plan, quotas, .. } = &candidate.seen;
+        let admin = operator.overrides.gate().admin();
+        let reading = admin.read_by(account, plan.as_deref(), quotas.as_ref()).await;
         let reading = reading.map_err(OverrideError::Account)?;
         if candidate.counts || reading.ledgers.iter().any(|ledger| ledger.spent() > 0) {
             accounts.push(AccountDensity::new(account.policy.to_string(), &reading, buckets));

@@ -158,6 +158,11 @@ fn keys_are_looked_up_for_the_decision_api_and_forward_auth() {
     );
     assert_eq!(["k1", "k2", "k2", "k1"].map(auth), [200, 200, 200, 429]);
     assert_eq!(decide("k2")["verdict"], "deny");
+    // An operator sees it by the quotas that the service says, not by the default plan's.
+    let density = gateway.admin_page("/v1/accounts/customer:acme/density?policy=api").text();
+    let density: Value = serde_json::from_str(&density).unwrap();
+    let quota = &density["accounts"][0]["quotas"][0];
+    assert_eq!((&quota["units"], &quota["spent"]), (&4.into(), &4.into()), "{density}");
     let status_of = |key: &str| decide(key)["status"].clone();
     wait_until("the key to be unknown", || status_of("k77") == 401 && auth("k77") == 401);
     assert_eq!((status_of("broken"), auth("broken")), (503.into(), 503));

@@ -89,7 +89,18 @@ impl<S: Store> Admin<'_, S> {
         account: &Account,
         plan: Option<&str>,
     ) -> Result<AccountReading, AccountError> {
-        self.read_under(&self.gate.policies(), account, plan).await
+        self.read_by(account, plan, None).await
+    }
+
+    /// [`read`](Self::read) by the quotas that the account was last seen with, as
+    /// [`inspect_by`](Self::inspect_by) has them.
+    pub async fn read_by(
+        &self,
+        account: &Account,
+        plan: Option<&str>,
+        quotas: Option<&Quotas>,
+    ) -> Result<AccountReading, AccountError> {
+        self.reading(&self.gate.policies(), account, plan, quotas).await
     }
 
     /// [`read`](Self::read) as if these policies were in force, with the overrides that are. A
@@ -100,7 +111,17 @@ impl<S: Store> Admin<'_, S> {
         account: &Account,
         plan: Option<&str>,
     ) -> Result<AccountReading, AccountError> {
-        let (matched, ..) = self.matched(policies, account, plan, None)?;
+        self.reading(policies, account, plan, None).await
+    }
+
+    async fn reading(
+        &self,
+        policies: &Policies,
+        account: &Account,
+        plan: Option<&str>,
+        quotas: Option<&Quotas>,
+    ) -> Result<AccountReading, AccountError> {
+        let (matched, ..) = self.matched(policies, account, plan, quotas)?;
         let (policy, charge) = (matched.policy, matched.charge());
         let mut reading = match policy.scope {
             Scope::Local => self.gate.local.read_now(charge),
