@@ -144,3 +144,21 @@ fn one_address_has_a_tenth_of_the_bounds_unless_the_file_says_otherwise() {
         }
     );
 }
+
+#[test]
+fn the_password_of_a_file_goes_into_a_url_of_any_form() {
+    let directory = slidegate_testbed::Directory::new();
+    let file_of_password = directory.write("password", "s@cret/1\n");
+    for (url, expected) in [
+        ("postgres://u@db/app?sslmode=require", "postgres://u:s%40cret%2F1@db/app?sslmode=require"),
+        ("postgres://u@db1:5432,db2:5433/app", "postgres://u:s%40cret%2F1@db1:5432,db2:5433/app"),
+        ("postgres://u@%2Frun%2Fpg/app", "postgres://u:s%40cret%2F1@%2Frun%2Fpg/app"),
+    ] {
+        let text = format!(
+            "[[policy]]\nname = 'a'\nquotas = '1/s'\nidentity = ['api-key', 'ip']\n\
+             [key_source]\nurl = '{url}'\nquery = 'select 1'\npassword_file = {file_of_password:?}\n"
+        );
+        let config = file(&text).unwrap().config;
+        assert_eq!(config.server.customers.key_source.unwrap().url, expected);
+    }
+}
