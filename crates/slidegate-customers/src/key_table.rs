@@ -1,7 +1,8 @@
 //! Issued keys in memory, which are read again in place.
 
+use std::mem;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
 use foldhash::fast::RandomState;
 use hashbrown::{HashMap, HashSet};
@@ -15,10 +16,19 @@ use crate::key::KnownKey;
 /// A look-up waits for at most one insertion into one of 256 maps.
 const SHARDS: usize = 256;
 
+/// Of about 114 bytes each. Keys beyond cannot be told from unknown ones, so then none is unknown.
+const MAX_KEYS: usize = 10_000_000;
+
 /// The keys of a source, by digest. Look-ups go on while the source is read.
 pub(crate) struct KeyTable {
     shards: Box<[RwLock<KeyShard>]>,
     generation: AtomicU32,
+    len: AtomicUsize,
+    capacity: usize,
+    /// How many times a key had no room.
+    refused: AtomicUsize,
+    /// Whether there may be keys that had none.
+    is_overfull: AtomicBool,
     /// The keys that changed while a pass runs, which the pass may show as they were before.
     changed: Mutex<Option<HashSet<KeyDigest, RandomState>>>,
 }
@@ -77,9 +87,17 @@ impl KeyExpiry {
 
 impl KeyTable {
     pub(crate) fn new() -> Self {
+        Self::with_capacity(MAX_KEYS)
+    }
+
+    pub(crate) fn with_capacity(capacity: usize) -> Self {
         Self {
             shards: (0..SHARDS).map(|_| RwLock::default()).collect(),
             generation: AtomicU32::new(0),
+            len: AtomicUsize::new(0),
+            capacity,
+            refused: AtomicUsize::new(0),
+            is_overfull: AtomicBool::new(false),
             changed: Mutex::new(None),
         }
     }
@@ -97,7 +115,12 @@ impl KeyTable {
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.shards.iter().map(|shard| shard.read().len()).sum()
+        self.len.load(Ordering::Relaxed)
+    }
+
+    /// How many keys it has room for, if the source has more.
+    pub(crate) fn exceeded_capacity(&self) -> Option<usize> {
+        self.is_overfull.load(Ordering::Relaxed).then_some(self.capacity)
     }
 
     /// Sets a key that is new or has changed.
@@ -114,23 +137,46 @@ impl KeyTable {
         let generation = self.generation.load(Ordering::Relaxed);
         let unreadable =
             KeyRecord { customer: None, terms: None, expires: KeyExpiry::NEVER, generation };
-        self.shard(digest).write().entry(digest).or_insert(unreadable);
+        let mut shard = self.shard(digest).write();
+        if !shard.contains_key(&digest) && self.has_room() {
+            shard.insert(digest, unreadable);
+        }
+    }
+
+    /// Takes the place of a new key, if there is one.
+    fn has_room(&self) -> bool {
+        let has_room = self.len.fetch_add(1, Ordering::Relaxed) < self.capacity;
+        if !has_room {
+            self.len.fetch_sub(1, Ordering::Relaxed);
+            self.refused.fetch_add(1, Ordering::Relaxed);
+            self.is_overfull.store(true, Ordering::Relaxed);
+        }
+        has_room
     }
 
     /// Begins to read all keys again. One pass runs at a time.
     pub(crate) fn begin_pass(&self) -> TablePass<'_> {
         self.generation.fetch_add(1, Ordering::Relaxed);
         *self.changed.lock() = Some(HashSet::default());
-        TablePass { table: self, repeated: 0 }
+        let refused = self.refused.load(Ordering::Relaxed);
+        TablePass { table: self, repeated: 0, refused_before: refused }
     }
 
     fn put(&self, digest: KeyDigest, record: KeyRecord) -> Put {
         let generation = self.generation.load(Ordering::Relaxed);
         let record = KeyRecord { generation, ..record };
-        let replaced = self.shard(digest).write().insert(digest, record);
-        match replaced {
-            Some(record) if record.generation == generation => Put::Again,
-            _ => Put::First,
+        let mut shard = self.shard(digest).write();
+        match shard.get_mut(&digest) {
+            Some(known) => {
+                let before = mem::replace(known, record);
+                if before.generation == generation { Put::Again } else { Put::First }
+            }
+            None => {
+                if self.has_room() {
+                    shard.insert(digest, record);
+                }
+                Put::First
+            }
         }
     }
 
@@ -150,6 +196,7 @@ enum Put {
 pub(crate) struct TablePass<'t> {
     table: &'t KeyTable,
     repeated: usize,
+    refused_before: usize,
 }
 
 impl TablePass<'_> {
@@ -182,11 +229,16 @@ impl TablePass<'_> {
         let generation = self.table.generation.load(Ordering::Relaxed);
         for shard in &self.table.shards {
             let mut shard = shard.write();
+            let before = shard.len();
             shard.retain(|_, record| record.generation == generation);
+            self.table.len.fetch_sub(before - shard.len(), Ordering::Relaxed);
             // After most keys are gone, their memory goes too.
             if shard.len() < shard.capacity() / 4 {
                 shard.shrink_to_fit();
             }
+        }
+        if self.table.refused.load(Ordering::Relaxed) == self.refused_before {
+            self.table.is_overfull.store(false, Ordering::Relaxed);
         }
     }
 }
@@ -318,6 +370,30 @@ mod tests {
         assert_eq!(pass.repeated(), 1);
         pass.finish();
         assert_eq!(table.find(digest(1)), Some(TableEntry::Known(known(2))));
+    }
+
+    #[test]
+    fn keys_beyond_the_capacity_have_no_room_until_others_go() {
+        let table = KeyTable::with_capacity(3);
+        let is_known = |key| table.find(digest(key)).is_some();
+        let mut pass = table.begin_pass();
+        (1..=3).for_each(|key| pass.put(digest(key), record(1)));
+        pass.finish();
+        assert_eq!((table.len(), table.exceeded_capacity()), (3, None));
+        table.change(digest(2), record(2));
+        assert_eq!(table.exceeded_capacity(), None, "it has its place");
+        table.change(digest(4), record(1));
+        table.keep(digest(5));
+        assert_eq!((table.len(), table.exceeded_capacity()), (3, Some(3)));
+        assert!(is_known(2) && !is_known(4) && !is_known(5));
+        // The places of deleted keys are free after the pass that does not see them.
+        for (rows, expected) in [(2..=4, Some(3)), (2..=4, None)] {
+            let mut pass = table.begin_pass();
+            rows.for_each(|key| pass.put(digest(key), record(1)));
+            pass.finish();
+            assert_eq!(table.exceeded_capacity(), expected);
+        }
+        assert!(is_known(4) && !is_known(1));
     }
 
     #[test]

@@ -144,11 +144,19 @@ impl PostgresKeys {
 
     /// The same with another clock, whose calendar says when keys expire.
     pub fn with_clock(config: PostgresConfig, clock: impl Clock) -> Result<Self, KeySourceError> {
+        Self::with_table(config, Arc::new(clock), KeyTable::new())
+    }
+
+    fn with_table(
+        config: PostgresConfig,
+        clock: Arc<dyn Clock>,
+        table: KeyTable,
+    ) -> Result<Self, KeySourceError> {
         let connector = config.check()?;
         Ok(Self(Arc::new(PostgresSource {
             connector,
-            clock: Arc::new(clock),
-            table: KeyTable::new(),
+            clock,
+            table,
             is_loaded: AtomicBool::new(false),
             health: SourceHealth::default(),
             reader: Mutex::new(RowReader::new(config.hash)),
@@ -182,9 +190,7 @@ impl PostgresKeys {
             Some(TableEntry::Known(key)) => KeyAnswer::Known(key),
             // An error is never an unknown key.
             Some(TableEntry::Unreadable) => KeyAnswer::Unavailable,
-            None if self.0.is_loaded.load(Ordering::Acquire) && !self.0.health.is_failing() => {
-                KeyAnswer::Unknown
-            }
+            None if self.0.has_all_keys() => KeyAnswer::Unknown,
             None => KeyAnswer::Unavailable,
         }
     }
@@ -205,12 +211,17 @@ impl fmt::Debug for PostgresKeys {
 }
 
 impl PostgresSource {
+    /// Whether a key that is not in the table was not issued.
+    fn has_all_keys(&self) -> bool {
+        let is_loaded = self.is_loaded.load(Ordering::Acquire);
+        is_loaded && !self.health.is_failing() && self.table.exceeded_capacity().is_none()
+    }
+
     async fn read_all_again(&self) {
         loop {
             let began = Instant::now();
             match self.read_all().await {
                 Ok(()) => {
-                    self.is_loaded.store(true, Ordering::Release);
                     self.health.succeeded(Reading::All);
                     if self.health.is_failing() {
                         self.retry_poll.notify_one();
@@ -219,7 +230,12 @@ impl PostgresSource {
                     let _ = timeout(self.config.full, self.full_now.notified()).await;
                 }
                 Err(error) => {
-                    let pause = self.health.failed(Reading::All, &error, self.config.poll);
+                    let retry = self.health.failed(Reading::All, &error, self.config.poll);
+                    let pause = match error {
+                        // Reading it again soon would not make it smaller.
+                        PgError::TooManyKeys(_) => self.config.full,
+                        _ => retry,
+                    };
                     let _ = timeout(pause, self.retry_full.notified()).await;
                 }
             }
@@ -295,7 +311,13 @@ impl PostgresSource {
         self.reader.lock().forget_unused();
         self.note(&read, repeated);
         self.progress.lock().select = Some(Arc::new(select));
-        Ok(())
+        self.is_loaded.store(true, Ordering::Release);
+        self.check_room()
+    }
+
+    /// Fails if the source has more keys than the table: one that is not known may be one of them.
+    fn check_room(&self) -> Result<(), PgError> {
+        self.table.exceeded_capacity().map_or(Ok(()), |keys| Err(PgError::TooManyKeys(keys)))
     }
 
     async fn read_changes(
@@ -383,5 +405,48 @@ impl PostgresSource {
                 "key source has rows that were skipped, or digests that are repeated"
             );
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use slidegate::policy::KeyHash;
+    use slidegate_testbed::{PostgresServer, wait_until};
+    use tokio::runtime::Builder;
+
+    use super::*;
+
+    #[test]
+    fn a_table_of_too_many_keys_is_degraded_and_makes_none_unknown() {
+        let server = PostgresServer::start();
+        let database = server.database();
+        database.sql(
+            "create table api_keys as select sha256(('k' || i)::bytea) as digest, 'c' as customer \
+             from generate_series(1, 3) as i",
+        );
+        let config = PostgresConfig {
+            url: database.url(),
+            query: "select digest, customer from api_keys".to_owned(),
+            poll: Duration::from_millis(50),
+            full: Duration::from_millis(100),
+            notify: None,
+            hash: KeyHash::Sha256,
+            authorities: rustls::RootCertStore::empty(),
+        };
+        let clock = Arc::new(SystemClock::new());
+        let keys = PostgresKeys::with_table(config, clock, KeyTable::with_capacity(2)).unwrap();
+        let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let running = keys.clone();
+        runtime.spawn(async move { running.run().await });
+        let has_error = |part: &str| keys.status().error.is_some_and(|error| error.contains(part));
+        wait_until("the error", || has_error("more than 2 keys"));
+        let find = |i: u32| keys.find(format!("k{i}").as_bytes());
+        let known = (1..=3).filter(|i| matches!(find(*i), KeyAnswer::Known(_))).count();
+        assert_eq!((known, keys.status().keys), (2, 2));
+        assert!((1..=4).all(|i| find(i) != KeyAnswer::Unknown));
+
+        database.sql("delete from api_keys where digest = sha256('k1')");
+        wait_until("room for all", || find(1) == KeyAnswer::Unknown && !has_error(""));
+        assert!((2..=3).all(|i| matches!(find(i), KeyAnswer::Known(_))));
     }
 }

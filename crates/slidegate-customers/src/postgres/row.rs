@@ -26,6 +26,9 @@ const CHANGED_AT: usize = 5;
 const MAX_CUSTOMER_BYTES: usize = 256;
 const MAX_QUOTAS_BYTES: usize = 1024;
 
+/// Plans and quotas of different rows, at most about 100 MB. Rows with others cannot be used.
+const MAX_TERMS: usize = 100_000;
+
 /// What a row says.
 pub(super) struct KeyRow {
     pub(super) changed_at: Option<PgInstant>,
@@ -47,6 +50,7 @@ pub(super) enum BadColumn {
     Plan,
     Quotas,
     NoneOfThree,
+    TooManyTerms,
 }
 
 /// Reads rows.
@@ -85,14 +89,14 @@ impl RowReader {
         let expires = expires.map_or(KeyExpiry::NEVER, PgInstant::expiry);
         // A key that ends has to end, whatever else is wrong with its row.
         if expires != KeyExpiry::NEVER {
-            let customer = customer.filter(|name| name.len() <= MAX_CUSTOMER_BYTES);
+            let customer = customer.filter(|name| is_customer(name));
             let terms = self.terms(plan, quotas).or_else(|_| self.terms(None, None))?;
             return Ok(KeyRecord::new(customer, terms, expires));
         }
         if customer.is_none() && plan.is_none() && quotas.is_none() {
             return Err(BadColumn::NoneOfThree);
         }
-        if customer.is_some_and(|name| name.len() > MAX_CUSTOMER_BYTES) {
+        if customer.is_some_and(|name| !is_customer(name)) {
             return Err(BadColumn::Customer);
         }
         Ok(KeyRecord::new(customer, self.terms(plan, quotas)?, expires))
@@ -107,6 +111,9 @@ impl RowReader {
         if let Some(terms) = self.terms.get(self.buffer.as_str()) {
             return Ok(Arc::clone(terms));
         }
+        if self.terms.len() >= MAX_TERMS {
+            return Err(BadColumn::TooManyTerms);
+        }
         let plan = plan.map(|plan| plan.parse::<Name>().map(|name| Arc::from(&*name)));
         let plan = plan.transpose().map_err(|_| BadColumn::Plan)?;
         let quotas = quotas.map(|text| parse_quotas(text).ok_or(BadColumn::Quotas)).transpose()?;
@@ -119,6 +126,11 @@ impl RowReader {
     pub(super) fn forget_unused(&mut self) {
         self.terms.retain(|_, terms| Arc::strong_count(terms) > 1);
     }
+}
+
+/// All keys with a blank one would share an account.
+fn is_customer(name: &str) -> bool {
+    name.len() <= MAX_CUSTOMER_BYTES && !name.trim().is_empty()
 }
 
 fn texts(row: &Row) -> Result<[Option<&str>; 4], tokio_postgres::Error> {
@@ -210,7 +222,7 @@ impl ToSql for PgInstant {
 /// The rows of one reading that were skipped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct BadRows {
-    counts: [usize; 5],
+    counts: [usize; 6],
 }
 
 impl BadRows {
@@ -227,10 +239,11 @@ impl fmt::Display for BadRows {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let why = [
             "whose digest is not one of the configured hash",
-            "whose customer has more than 256 bytes",
+            "whose customer is blank or has more than 256 bytes",
             "whose plan is not a name",
             "whose quotas are not of the form \"600/min, 10000/day\"",
             "that have none of customer, plan and quotas",
+            "beyond 100000 different plans and quotas",
         ];
         let mut separator = "";
         for (count, why) in self.counts.iter().zip(why).filter(|(count, _)| **count > 0) {
@@ -296,5 +309,17 @@ mod tests {
         assert_eq!(reader.terms(Some("no name!"), None), Err(BadColumn::Plan));
         assert_eq!(reader.terms(None, Some("five a second")), Err(BadColumn::Quotas));
         assert_eq!(reader.terms.len(), 1);
+    }
+
+    #[test]
+    fn terms_are_bounded() {
+        let mut reader = RowReader::new(KeyHash::Sha256);
+        for units in 1..=MAX_TERMS {
+            reader.terms(None, Some(&format!("{units}/day"))).unwrap();
+        }
+        assert_eq!(reader.terms(Some("pro"), None), Err(BadColumn::TooManyTerms));
+        assert!(reader.terms(None, Some("7/day")).is_ok(), "it is shared");
+        reader.forget_unused();
+        assert!(reader.terms(Some("pro"), None).is_ok());
     }
 }

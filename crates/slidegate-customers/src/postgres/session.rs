@@ -47,6 +47,8 @@ pub(super) enum PgError {
     NotATime { column: &'static str, found: String },
     #[error("none of the {rows} rows can be used: {why}")]
     NoGoodRow { rows: usize, why: String },
+    #[error("the table has more than {0} keys; those beyond are not known")]
+    TooManyKeys(usize),
     #[error("the query is executed, but is not a select")]
     NotASelect,
 }

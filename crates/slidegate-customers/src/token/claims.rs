@@ -83,7 +83,9 @@ fn text(value: &Value) -> Option<String> {
         Value::Number(number) if number.is_u64() || number.is_i64() => number.to_string(),
         _ => return None,
     };
-    (1..=MAX_CLAIM_LEN).contains(&text.len()).then_some(text)
+    // All tokens with a blank one would share an account.
+    let is_name = text.len() <= MAX_CLAIM_LEN && !text.trim().is_empty();
+    is_name.then_some(text)
 }
 
 #[cfg(test)]
@@ -132,6 +134,7 @@ mod tests {
             (json!(1.5), None),
             (serde_json::from_str("18446744073709551616").unwrap(), None),
             (json!(""), None),
+            (json!("  "), None),
             (json!(true), None),
             (json!(null), None),
             (json!(["ann"]), None),

@@ -19,6 +19,7 @@ use std::time::Duration;
 use foldhash::quality::RandomState;
 use futures_util::future::join_all;
 use moka::Expiry;
+use moka::policy::EvictionPolicy;
 use moka::sync::Cache;
 use slidegate::policy::Prefixes;
 use slidegate::{Clock, Identity, Limiter, Quota};
@@ -109,7 +110,7 @@ pub enum TokenAnswer {
 struct TokensState {
     issuers: Vec<Issuer>,
     clock: Arc<dyn Clock>,
-    remembered: Cache<TokenDigest, Remembered, RandomState>,
+    remembered: RememberedTokens,
     by_address: Limiter,
     checks: AtomicU64,
     /// Held by the one call of [`Tokens::run`] that fetches.
@@ -117,6 +118,8 @@ struct TokensState {
 }
 
 type TokenDigest = [u8; 32];
+
+type RememberedTokens = Cache<TokenDigest, Remembered, RandomState>;
 
 #[derive(Clone)]
 struct Remembered {
@@ -146,10 +149,7 @@ impl Tokens {
         let quota = Quota::per_second(CHECKS_PER_SECOND);
         Ok(Self(Arc::new(TokensState {
             issuers: checked,
-            remembered: Cache::builder()
-                .max_capacity(MAX_REMEMBERED)
-                .expire_after(UntilExpired(Arc::clone(&clock)))
-                .build_with_hasher(RandomState::default()),
+            remembered: remember(&clock),
             by_address: Limiter::new(quota).capacity(MAX_ADDRESSES).clock(Arc::clone(&clock)),
             checks: AtomicU64::new(0),
             running: Mutex::new(()),
@@ -283,6 +283,16 @@ fn digest(token: &str) -> Option<TokenDigest> {
     let digest = || ring::digest::digest(&ring::digest::SHA256, token.as_bytes());
     let is_short = token.len() <= MAX_TOKEN_LEN;
     is_short.then(|| *digest().as_ref().first_chunk().expect("a digest has 32 bytes"))
+}
+
+/// The token that was used least recently goes first: one that a client uses is not checked again because
+/// others have had many tokens for a long time.
+fn remember(clock: &Arc<dyn Clock>) -> RememberedTokens {
+    Cache::builder()
+        .max_capacity(MAX_REMEMBERED)
+        .expire_after(UntilExpired(Arc::clone(clock)))
+        .eviction_policy(EvictionPolicy::lru())
+        .build_with_hasher(RandomState::default())
 }
 
 /// Frees the memory of tokens that have expired. Whether one counts, the clock alone decides.

@@ -1,13 +1,20 @@
 //! Any text as a token, and any document as a key set: what is not trusted yet.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use moka::Expiry as _;
 use serde_json::Value;
-use slidegate::Timestamp;
+use slidegate::{Clock, ManualClock, Timestamp};
 
-use super::TokenAlgorithm;
 use super::jwks::KeySet;
 use super::unverified::{MAX_TOKEN_LEN, UnverifiedToken};
+use super::{
+    MAX_REMEMBERED, MAX_REMEMBERED_TIME, Remembered, TokenAlgorithm, TokenClaims, TokenDigest,
+    UntilExpired, remember,
+};
 
 /// Public keys of RFC 7515 and RFC 8037.
 const KEYS: &str = r#"{"keys":[
@@ -72,6 +79,62 @@ fn check_token(keys: &KeySet, text: &str) {
     {
         assert!(!key.has_signed(&token, algorithm), "the private keys are unknown here");
     }
+}
+
+/// The claims of a token that ends at this instant, and its key.
+fn remembered(expires: Timestamp) -> Remembered {
+    let keys = KeySet::parse(KEYS.as_bytes(), &ALGORITHMS, &KeySet::default()).unwrap();
+    let parts = [r#"{"alg":"ES256","kid":"p256"}"#, r#"{"iss":"a"}"#, "s"].map(encoded);
+    let text = parts.join(".");
+    let token = UnverifiedToken::parse(&text).unwrap();
+    let key = Arc::clone(keys.choose(&token, TokenAlgorithm::Es256).unwrap());
+    let user = Some("ann".to_owned());
+    let claims = TokenClaims { user, customer: None, plan: None, issuer: "a".into(), expires };
+    Remembered { claims: Arc::new(claims), key }
+}
+
+fn numbered(number: u64) -> TokenDigest {
+    let mut digest = [0; 32];
+    digest[..8].copy_from_slice(&number.to_be_bytes());
+    digest
+}
+
+#[test]
+fn tokens_that_are_remembered_are_bounded_and_the_newest_stay() {
+    let clock = ManualClock::default();
+    let expires = clock.now() + Duration::from_secs(3600);
+    let tokens = remember(&(Arc::new(clock) as Arc<dyn Clock>));
+    let token = remembered(expires);
+    let count = MAX_REMEMBERED * 2;
+    for number in 0..count {
+        tokens.insert(numbered(number), token.clone());
+    }
+    tokens.run_pending_tasks();
+    assert_eq!(tokens.entry_count(), MAX_REMEMBERED);
+    let is_remembered = |number: u64| tokens.contains_key(&numbered(number));
+    assert!((count - MAX_REMEMBERED / 2..count).all(is_remembered));
+}
+
+#[test]
+fn a_token_is_forgotten_when_it_expires() {
+    let clock = ManualClock::default();
+    let shared: Arc<dyn Clock> = Arc::new(clock.clone());
+    let lifetime = |seconds: u64| {
+        let token = remembered(clock.now() + Duration::from_secs(seconds));
+        let now = std::time::Instant::now();
+        UntilExpired(Arc::clone(&shared)).expire_after_create(&numbered(1), &token, now)
+    };
+    assert_eq!(lifetime(60), Some(Duration::from_secs(60)));
+    assert_eq!(lifetime(10 * 24 * 60 * 60), Some(MAX_REMEMBERED_TIME));
+    // The cache's own clock is real.
+    let tokens = remember(&shared);
+    tokens.insert(numbered(1), remembered(clock.now() + Duration::from_millis(50)));
+    tokens.insert(numbered(2), remembered(clock.now() + Duration::from_secs(60)));
+    slidegate_testbed::wait_until("the token to go", || {
+        tokens.run_pending_tasks();
+        tokens.entry_count() == 1
+    });
+    assert!(tokens.contains_key(&numbered(2)));
 }
 
 #[test]

@@ -244,6 +244,7 @@ fn bad_rows_are_skipped_with_one_line_that_counts_them() {
          ('k-secret', 'c', null, null), (null, 'c', null, null), ({k1}::text || '00', 'c', null, null), \
          (encode(sha256('a'), 'hex'), repeat('c', 257), null, null), \
          (encode(sha256('b'), 'hex'), null, 'no plan', null), \
+         (encode(sha256('g'), 'hex'), '  ', 'pro', null), \
          (encode(sha256('c'), 'hex'), null, null, 'many'), \
          (encode(sha256('d'), 'hex'), null, null, null), \
          (encode(sha256('e'), 'hex'), 'c', 'pro', '5/s'); \
@@ -253,13 +254,13 @@ fn bad_rows_are_skipped_with_one_line_that_counts_them() {
     insert(&database, "k4", "c4");
     reader.wait_for("k4", &known("c4"));
     assert_eq!(reader.find("k2"), known("c2"), "its row is bad: it stays as it was known");
-    for key in ["a", "b", "c", "d"] {
+    for key in ["a", "b", "c", "d", "g"] {
         assert_eq!(reader.find(key), KeyAnswer::Unavailable, "{key}: it was issued");
     }
     assert_eq!(reader.find("f"), KeyAnswer::Unknown);
     for part in [
         "3 whose digest is not one of the configured hash",
-        "1 whose customer has more than 256 bytes",
+        "2 whose customer is blank or has more than 256 bytes",
         "1 whose plan is not a name",
         "2 whose quotas are not of the form",
         "1 that have none of customer, plan and quotas",
