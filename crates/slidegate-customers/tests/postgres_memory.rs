@@ -10,7 +10,7 @@ use cap::Cap;
 use rustls::RootCertStore;
 use slidegate::policy::KeyHash;
 use slidegate_customers::{KeyAnswer, PostgresConfig, PostgresKeys};
-use slidegate_testbed::{PostgresServer, assert_no_hang, wait_until};
+use slidegate_testbed::{PostgresServer, wait_until};
 use tokio::runtime::Builder;
 
 #[global_allocator]
@@ -52,8 +52,9 @@ fn a_million_keys_are_loaded_in_seconds_and_take_150_bytes_each() {
     }
     let bytes_per_key = bytes / KEYS;
     assert!(bytes_per_key <= 150, "{bytes_per_key} bytes a key");
-    // It is 10 s on an idle machine. This one may be compiling.
-    assert_no_hang(began, Duration::from_secs(40));
+    // The promise is 10 s, which `RESULT` is to be read for: it takes 1 to 3 s with the processor to
+    // itself. Tests share theirs with other tests and with the compiler.
+    assert!(took < Duration::from_secs(20), "{took:?}");
 
     // The row goes with the next reading of everything, which has no second copy.
     database.sql("delete from api_keys where customer = 'cust-0000007'");

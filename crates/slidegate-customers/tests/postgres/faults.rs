@@ -229,6 +229,22 @@ fn tls_is_used_and_checked() {
     }
 }
 
+#[test]
+fn a_certificate_of_another_host_is_refused() {
+    let database = table_of(&SERVER, 1);
+    let mut authorities = RootCertStore::empty();
+    let ca = CertificateDer::from_pem_file(&SERVER.certificates().ca).unwrap();
+    authorities.add(ca).unwrap();
+    for mode in ["require", "prefer"] {
+        let url = database.url().replace("sslmode=disable", &format!("sslmode={mode}"));
+        let url = url.replace("127.0.0.1", "db.example.com") + "&hostaddr=127.0.0.1";
+        let config = PostgresConfig { authorities: authorities.clone(), ..config(url) };
+        let reader = Reader::start(PostgresConfig { poll: HOUR, ..config });
+        reader.wait_for_error("not valid for name");
+        assert_eq!(reader.find("k1"), KeyAnswer::Unavailable, "{mode}");
+    }
+}
+
 /// A minute is long enough for attempts to be as far apart as they get.
 #[test]
 fn what_was_revoked_during_an_outage_of_a_minute_is_refused_soon_after_it() {

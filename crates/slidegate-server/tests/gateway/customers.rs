@@ -336,6 +336,48 @@ fn keys_rotate_at_the_provider_and_an_outage_of_it_changes_nothing() {
     assert_eq!((send(&new), send(&old)), (200, 200));
 }
 
+/// Two tokens in one request, while no key set can be fetched, crashed another gateway:
+/// CVE-2025-64527.
+#[test]
+fn an_issuer_that_is_away_is_noticed_by_the_operator_and_two_tokens_are_refused() {
+    let (issuer, upstream) = (TokenIssuer::new("one"), Upstream::simple());
+    let away = || b"HTTP/1.1 503 Away\r\ncontent-length: 0\r\n\r\n".to_vec();
+    let provider = Upstream::answering(move |_| away());
+    let tables = format!("{BY_TOKEN}{}", jwt(&provider.url(), "invalid = \"refuse\""));
+    let gateway = start(&upstream, "", &tables);
+    wait_until("the outage is seen", || readiness(&gateway).1["degraded"] == true);
+    let (ready, report) = readiness(&gateway);
+    assert_eq!((ready, &report["sources"][0]["source"]), (200, &json!(ISSUER)), "{report}");
+    assert_eq!(gateway.metric("slidegate_source_up", ISSUER), 0.0);
+    let [one, two] = ["ann", "bob"].map(|user| bearer(&issuer.token(&claims(user))));
+    for (first, second) in [(&one, &two), (&one, &one), (&two, &one)] {
+        assert_eq!(gateway.get("/", &format!("{first}{second}")).status(), 400);
+    }
+    assert_eq!(gateway.get("/", &one).status(), 503, "the key set may come");
+    assert_eq!(gateway.get("/", "").status(), 200);
+    assert_eq!(upstream.received().len(), 1);
+}
+
+#[test]
+fn a_forged_token_that_is_ignored_is_charged_to_its_address() {
+    let (issuer, upstream) = (TokenIssuer::new("one"), Upstream::simple());
+    let jwks = issuer.key_file();
+    let by_user =
+        "[[policy]]\nname = \"user\"\nidentity = [\"user\", \"ip\"]\nquotas = \"3/min\"\n";
+    let tables = format!("{by_user}{}", jwt(jwks.to_str().unwrap(), ""));
+    let gateway = start(&upstream, "", &tables);
+    wait_until("the keys are loaded", || gateway.metric("slidegate_source_keys", ISSUER) == 1.0);
+    let stranger = TokenIssuer::new("one");
+    let forged = |user: &str| stranger.token(&claims(user));
+    let statuses =
+        ["ann", "bob", "eve", "dan"].map(|user| gateway.get("/", &bearer(&forged(user))).status());
+    assert_eq!(statuses, [200, 200, 200, 429], "whichever user they name");
+    let spent = gateway.admin_page("/v1/accounts/ip:127.0.0.1").text();
+    let spent: Value = serde_json::from_str(&spent).unwrap();
+    assert_eq!(spent["accounts"][0]["quotas"][0]["spent"], 3, "{spent}");
+    assert_eq!(gateway.get("/", &bearer(&issuer.token(&claims("ann")))).status(), 200);
+}
+
 #[test]
 fn a_flood_of_tokens_is_refused_before_a_signature_is_checked() {
     for (invalid, refused) in [("ignore", 200), ("refuse", 401)] {
