@@ -82,7 +82,7 @@ const ROWS_PER_TURN: usize = 256;
 /// match keys.find(b"k-5f2c9a") {
 ///     KeyAnswer::Known(key) => println!("{:?}", key.customer),
 ///     KeyAnswer::Unknown => println!("no such key"),
-///     KeyAnswer::Unavailable => println!("the table has not been read yet"),
+///     _ => println!("the table has not been read yet"),
 /// }
 /// # Ok(())
 /// # }
