@@ -126,10 +126,10 @@ impl KeyTable {
     /// Sets a key that is new or has changed.
     pub(crate) fn change(&self, digest: KeyDigest, record: KeyRecord) {
         let mut changed = self.changed.lock();
-        if let Some(changed) = &mut *changed {
+        if let (Put::First | Put::Again, Some(changed)) = (self.put(digest, record), &mut *changed)
+        {
             changed.insert(digest);
         }
-        self.put(digest, record);
     }
 
     /// Keeps a key whose row cannot be read as it is known. One that is not known is kept as unreadable.
@@ -171,12 +171,11 @@ impl KeyTable {
                 let before = mem::replace(known, record);
                 if before.generation == generation { Put::Again } else { Put::First }
             }
-            None => {
-                if self.has_room() {
-                    shard.insert(digest, record);
-                }
+            None if self.has_room() => {
+                shard.insert(digest, record);
                 Put::First
             }
+            None => Put::NoRoom,
         }
     }
 
@@ -185,10 +184,11 @@ impl KeyTable {
     }
 }
 
-/// Whether the pass had the key already.
+/// Whether the pass had the key already, if the table has room for it.
 enum Put {
     First,
     Again,
+    NoRoom,
 }
 
 /// One reading of all keys. Keys that it does not see go when it is finished; if it is dropped
