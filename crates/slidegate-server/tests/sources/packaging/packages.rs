@@ -14,6 +14,9 @@ use crate::PROGRAM;
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 const FILE: &str = "/etc/slidegate/slidegate.toml";
 const BUSYBOX: &str = "/bin/busybox";
+/// Where debhelper installs units: that of Debian 12, and newer ones.
+const UNITS: [&str; 2] =
+    ["/lib/systemd/system/slidegate.service", "/usr/lib/systemd/system/slidegate.service"];
 
 /// The packages of the program under test.
 struct Packages {
@@ -255,7 +258,6 @@ fn the_package_installs_without_systemd(root: &Root, deb: &Path) {
     let pages = pages().into_iter().map(|page| format!("/usr/share/man/man1/{page}.gz"));
     let others = [
         FILE,
-        "/lib/systemd/system/slidegate.service",
         "/usr/bin/slidegate",
         "/usr/share/bash-completion/completions/slidegate",
         "/usr/share/doc/slidegate/THIRD-PARTY-LICENSES.txt.gz",
@@ -266,8 +268,12 @@ fn the_package_installs_without_systemd(root: &Root, deb: &Path) {
     for file in pages.chain(others.map(str::to_owned)) {
         assert!(installed.contains(&file), "{file} is not in {installed:#?}");
     }
-    let unit = fs::read(root.path("lib/systemd/system/slidegate.service")).unwrap();
-    assert_eq!(unit, fs::read(path("packaging/slidegate.service")).unwrap());
+    let unit = UNITS.into_iter().find(|unit| installed.contains(&(*unit).to_owned()));
+    let unit = unit.unwrap_or_else(|| panic!("no unit is in {installed:#?}"));
+    assert_eq!(
+        fs::read(root.path(unit)).unwrap(),
+        fs::read(path("packaging/slidegate.service")).unwrap()
+    );
     let mode = |file: &str| fs::metadata(root.path(file)).unwrap().permissions().mode() & 0o777;
     assert_eq!((mode(FILE), mode("usr/bin/slidegate")), (0o644, 0o755));
 }
