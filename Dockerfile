@@ -3,7 +3,8 @@
 #
 #     docker build -t slidegate .
 
-FROM rust:1.95-slim-bookworm AS build
+# Not the slim one, which lacks the Python for scripts/licences.
+FROM rust:1.95-bookworm AS build
 WORKDIR /src
 # All members of the workspace, because the lock file is about all of them.
 COPY Cargo.toml Cargo.lock ./
@@ -13,11 +14,13 @@ COPY bench bench
 COPY testbed testbed
 COPY fuzz fuzz
 COPY simulation simulation
+COPY scripts/licences scripts/licences
 ENV CARGO_PROFILE_RELEASE_STRIP=symbols
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,target=/src/target \
     cargo build --profile dist --locked -p slidegate-server && \
     cp target/dist/slidegate /usr/bin/slidegate && \
+    scripts/licences >/THIRD-PARTY-LICENSES.txt && \
     mkdir /state
 
 # Of the same Debian as the one above, so that the C library fits. It has no shell.
@@ -27,6 +30,7 @@ COPY --from=build /usr/bin/slidegate /usr/bin/slidegate
 COPY --from=build --chown=65532:65532 /state /var/lib/slidegate
 COPY packaging/slidegate.toml /etc/slidegate/slidegate.toml
 COPY LICENSE-APACHE LICENSE-MIT /usr/share/doc/slidegate/
+COPY --from=build /THIRD-PARTY-LICENSES.txt /usr/share/doc/slidegate/
 # A number, so that Kubernetes can tell that it is not root.
 USER 65532:65532
 # The gateway, the decision service, and metrics with health.

@@ -89,6 +89,16 @@ fn what_is_copied_is_a_whole_workspace() {
 }
 
 #[test]
+fn an_image_has_the_licences_of_all_crates_in_the_binary() {
+    let build = said("RUN").concat();
+    assert!(build.contains("scripts/licences >/THIRD-PARTY-LICENSES.txt"), "{build}");
+    let place = "/usr/share/doc/slidegate/";
+    let expected = format!("--from=build /THIRD-PARTY-LICENSES.txt {place}");
+    assert!(said("COPY").contains(&expected));
+    assert!(said("COPY").contains(&format!("LICENSE-APACHE LICENSE-MIT {place}")));
+}
+
+#[test]
 fn hadolint_accepts_the_dockerfile() {
     run(Command::new(tool("bin/hadolint")).arg(path("Dockerfile")), "scripts/tools");
 }
