@@ -90,6 +90,22 @@ fn a_unit_starts_reloads_stops_and_remembers() {
     assert_eq!(remaining(&start(&directory, &upstream)), "97");
 }
 
+/// systemd-analyze needs no running systemd.
+#[test]
+fn systemd_reads_the_unit_without_a_warning_and_finds_it_confined() {
+    let directory = Directory::new();
+    let unit = read("packaging/slidegate.service").replace(PROGRAM, crate::PROGRAM);
+    let file = directory.write("slidegate.service", &unit);
+    let analyze = |arguments: &[&str]| {
+        let mut command = Command::new("systemd-analyze");
+        let output = command.args(arguments).arg(&file).output().expect("apt-get install systemd");
+        (output.status.success(), String::from_utf8(output.stderr).unwrap())
+    };
+    assert_eq!(analyze(&["verify"]), (true, String::new()));
+    // From 0, nothing is exposed, to 10; in tenths. A service that sets nothing has 9.6.
+    assert_eq!(analyze(&["security", "--offline=true", "--threshold=20"]), (true, String::new()));
+}
+
 #[test]
 fn what_a_unit_says_of_the_program_is_true() {
     let seconds = |key: &str| value(key).trim_end_matches('s').parse::<u64>().unwrap();
