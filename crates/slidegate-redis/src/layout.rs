@@ -4,6 +4,14 @@ use std::fmt;
 use std::str::FromStr;
 
 /// The layout of a ledger in Redis. Decisions are the same in both.
+///
+/// ```
+/// use slidegate_redis::{Layout, RedisStore};
+///
+/// let store = RedisStore::builder("redis://127.0.0.1:6379").layout("sorted-set".parse()?).build()?;
+/// assert_eq!(store.layout(), Layout::SortedSet);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Layout {
     /// A string: a header and a run of stamps. Small and fast.

@@ -12,6 +12,25 @@ use crate::verdict::{Block, Verdict};
 
 /// Whether a request may pass, and where every quota that it touched stands. The default is that of
 /// a request that matches no policy.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use slidegate::{Facts, Gate, MemoryStore, Policies, Policy, Verdict};
+///
+/// let policies = Policies::builder().policy(Policy::new("api").quota("1/min")).build()?;
+/// let gate = Gate::new(policies, MemoryStore::new());
+/// let facts = Facts::new(&http::Method::GET, "/v1/reports").client("203.0.113.7".parse()?);
+/// assert!(gate.decide_now(&facts)?.is_allowed());
+///
+/// let decision = gate.decide_now(&facts)?;
+/// assert!(matches!(decision.verdict(), Verdict::Deny { .. }));
+/// assert!(decision.retry_after() > Some(Duration::from_secs(59)));
+/// let (policy, standing) = decision.tightest().expect("a policy took part");
+/// assert_eq!((&*policy.policy, policy.identity.as_str()), ("api", "ip:203.0.113.7"));
+/// assert_eq!(standing.remaining(), 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[must_use]
 #[derive(Debug, Clone, Default)]
 pub struct Decision {

@@ -10,6 +10,23 @@ use crate::policy::{Identity, ResponseRule};
 
 /// The charges that a decision has spent, each of which can be settled once:
 /// [`Gate::settle`](crate::Gate::settle).
+///
+/// ```
+/// use slidegate::{Facts, Gate, MemoryStore, Policies, Policy};
+///
+/// let tokens = Policy::new("tokens").quota("100/min").cost(10);
+/// let gate = Gate::new(Policies::builder().policy(tokens).build()?, MemoryStore::new());
+/// let facts = Facts::new(&http::Method::POST, "/chat").client("203.0.113.7".parse()?);
+///
+/// let hold = gate.decide_now(&facts)?.hold();
+/// assert_eq!(hold.charges[0].units.get(), 10);
+/// gate.settle_now(&hold, |_| 3)?; // it has cost three
+///
+/// let now = gate.peek_now(&facts)?;
+/// let (_, standing) = now.tightest().expect("a policy took part");
+/// assert_eq!(standing.remaining(), 97);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Hold {
     /// One for each account.

@@ -9,6 +9,21 @@ use http::HeaderName;
 ///
 /// Written down as `ietf-draft-11`, `ietf-draft-07`, `ietf-draft-06`, `x-ratelimit` and
 /// `x-ratelimit-delta`.
+///
+/// ```
+/// use slidegate::{Facts, Gate, MemoryStore, Policies, Policy};
+/// use slidegate_tower::{Dialect, Headers};
+///
+/// let policies = Policies::builder().policy(Policy::new("api").quota("100/min")).build()?;
+/// let gate = Gate::new(policies, MemoryStore::new());
+/// let decision = gate.decide_now(&Facts::new(&http::Method::GET, "/"))?;
+///
+/// let mut fields = http::HeaderMap::new();
+/// Headers::new(["ietf-draft-11".parse()?, Dialect::XRateLimit]).write(&decision, &mut fields);
+/// assert_eq!(fields["ratelimit-policy"], "\"api\";q=100;w=60");
+/// assert_eq!(fields["x-ratelimit-remaining"], "99");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Dialect {

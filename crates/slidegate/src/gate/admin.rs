@@ -18,6 +18,21 @@ use crate::policy::{
 };
 
 /// The operator's calls on a [`Gate`], from [`Gate::admin`].
+///
+/// ```
+/// use slidegate::{Account, Gate, MemoryStore, Policies, Policy};
+///
+/// # async fn operate() -> Result<(), Box<dyn std::error::Error>> {
+/// let policies = Policies::builder().policy(Policy::new("api").quota("60/min")).build()?;
+/// let gate = Gate::new(policies, MemoryStore::new());
+///
+/// let account = Account { policy: "api".parse()?, identity: "ip:203.0.113.7".parse()? };
+/// let inspection = gate.admin().inspect(&account, None).await?;
+/// println!("{} left", inspection.standings[0].remaining());
+/// gate.admin().reset(&account).await?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Admin<'g, S> {
     pub(crate) gate: &'g Gate<S>,

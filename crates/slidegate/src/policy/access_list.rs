@@ -14,6 +14,24 @@ use crate::policy::source::has_credentials;
 use crate::policy::{Facts, Identity, KeyHash, Network, Policies, Source};
 
 /// A list of identities, networks and paths that are exempt or blocked.
+///
+/// ```
+/// use slidegate::{AccessList, Block, Facts, Gate, MemoryStore, Policies, Policy, Verdict};
+///
+/// let policies = Policies::builder()
+///     .policy(Policy::new("api").quota("60/min"))
+///     .exempt(AccessList::new().path("/healthz").network("10.0.0.0/8".parse()?))
+///     .blocked(AccessList::new().user("mallory"))
+///     .build()?;
+/// let gate = Gate::new(policies, MemoryStore::new());
+///
+/// let get = http::Method::GET;
+/// let health = gate.decide_now(&Facts::new(&get, "/healthz"))?;
+/// assert!(health.is_allowed() && health.policies().is_empty());
+/// let blocked = gate.decide_now(&Facts::new(&get, "/v1/reports").user("mallory"))?;
+/// assert_eq!(blocked.verdict(), Verdict::Block(Block::Listed));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[must_use]
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct AccessList {

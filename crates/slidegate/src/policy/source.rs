@@ -10,6 +10,18 @@ use crate::policy::credentials::{self, Credentials};
 use crate::policy::{Facts, Identity, KeyHash, ParseError, Prefixes};
 
 /// Where an identity is read from. A policy has a list of them; the first that is present wins.
+///
+/// ```
+/// use slidegate::{Facts, Source};
+///
+/// let facts = Facts::new(&http::Method::GET, "/v1/reports").client("2001:db8::7".parse()?);
+/// let sources: [Source; 2] = ["user".parse()?, "ip".parse()?];
+/// assert_eq!(sources, [Source::User, Source::ip()]);
+///
+/// let identity = sources.iter().find_map(|source| source.read(&facts));
+/// assert_eq!(identity.expect("the client's address").as_str(), "ip:2001:db8::/64");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Source {
     /// The user that the application has authenticated, or that a trusted peer names in the
