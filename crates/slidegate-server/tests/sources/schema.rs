@@ -51,16 +51,20 @@ fn configurations(folder: &Path) -> Vec<PathBuf> {
     found.filter(is_configuration).collect()
 }
 
-/// The blocks of TOML of all pages, as files; those of `policy-tests.md` are cases.
+/// The blocks of TOML of all pages and of the clients' READMEs, as files; those of `policy-tests.md` are
+/// cases.
 fn blocks(directory: &Directory) -> Vec<PathBuf> {
     let docs = fs::read_dir(repository().join("docs")).unwrap().map(|entry| entry.unwrap().path());
     let pages = docs.filter(|path| path.extension().is_some_and(|extension| extension == "md"));
     let pages = pages.filter(|path| !path.ends_with("policy-tests.md"));
+    let readmes = ["", "clients/go", "clients/node", "clients/python"];
+    let readmes = readmes.map(|folder| repository().join(folder).join("README.md"));
     let mut files = Vec::new();
-    for page in pages.chain([repository().join("README.md")]) {
+    for (page_index, page) in pages.chain(readmes).enumerate() {
         let text = fs::read_to_string(&page).unwrap();
         for (i, block) in text.split("```toml\n").skip(1).enumerate() {
-            let name = format!("{}-{i}.toml", page.file_stem().unwrap().to_str().unwrap());
+            let stem = page.file_stem().unwrap().to_str().unwrap();
+            let name = format!("{stem}-{page_index}-{i}.toml");
             files.push(directory.write(&name, block.split("```").next().unwrap()));
         }
     }
