@@ -110,7 +110,8 @@ const DIGESTS: &str = "\x02";
 const TEXTS: &str = "\x03";
 
 fn ledger_keys<'t>(policy: &CheckedPolicy, template: &'t KeyTemplate) -> Vec<LedgerKeys<'t>> {
-    let quotas = policy.windows.as_slice().iter();
+    let ledgers = policy.consistency.ledgers(&policy.windows);
+    let quotas = ledgers.as_slice().iter();
     let windows: BTreeMap<String, Quota> =
         quotas.map(|quota| (window_text(*quota), *quota)).collect();
     let identities = identities(&policy.identity);

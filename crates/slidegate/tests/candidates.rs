@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use http::Method;
 use proptest::prelude::*;
+use slidegate::policy::PoliciesBuilder;
 use slidegate::policy::{Action, Override, Overrides};
 use slidegate::{
-    Account, CandidateStanding, Decision, Facts, Gate, ManualClock, MemoryStore, Plan, Policies,
-    Policy, PolicyErrors, Quota,
+    Account, CandidateStanding, Consistency, Decision, Facts, Gate, ManualClock, MemoryStore, Plan,
+    Policies, Policy, PolicyErrors, Quota,
 };
 
 use crate::support::now;
@@ -133,6 +134,40 @@ fn a_policy_that_changes_keeps_what_its_candidate_has_counted() {
 }
 
 #[test]
+fn neither_a_candidate_nor_another_plan_moves_the_ledgers_of_leased_units() {
+    let api = || Policy::new("api").quota("3/min").consistency(Consistency::ASYNC);
+    let by_plan = || Policy::new("api").plans("free").consistency(Consistency::ASYNC);
+    let free = || Plan::new("free", [Quota::per_minute(3)]);
+    let slow = Plan::new("slow", [Quota::per_hour(2)]);
+    let quick = Plan::new("quick", [Quota::per_second(9), Quota::per_minute(9)]);
+    let changed = Plan::new("free", [Quota::per_second(9), Quota::per_minute(3)]);
+    for (before, after, plans) in [
+        (api(), api().candidate("1/20s"), vec![]),
+        (api(), api().candidate("2/h"), vec![]),
+        (api(), api().quota("9/s"), vec![]),
+        (by_plan(), by_plan(), vec![free(), slow]),
+        (by_plan(), by_plan(), vec![free(), quick]),
+        (by_plan(), by_plan(), vec![changed]),
+    ] {
+        let clock = ManualClock::default();
+        let of = |policy, plans: Vec<Plan>| {
+            let policies = Policies::builder().policy(policy);
+            plans.into_iter().fold(policies, PoliciesBuilder::plan).build().unwrap()
+        };
+        let store = || MemoryStore::builder().clock(clock.clone()).build();
+        let case = format!("{after:?} {plans:?}");
+        let gate = Gate::with_local(of(before, vec![free()]), store(), store());
+        let decides = || gate.decide_now(&client()).unwrap().is_allowed();
+        assert!(decides() && decides());
+        gate.replace_policies(of(after, plans));
+        let decided = [decides(), decides()];
+        assert_eq!(decided, [true, false], "the third is the last: {case}");
+        clock.advance(SECOND * 62);
+        assert!(decides(), "{case}");
+    }
+}
+
+#[test]
 fn a_candidate_that_makes_no_sense_is_refused() {
     let build =
         |policy| -> PolicyErrors { Policies::builder().policy(policy).build().unwrap_err() };
@@ -141,6 +176,10 @@ fn a_candidate_that_makes_no_sense_is_refused() {
         (api().candidate("50 a minute"), "candidate = \"50 a minute\""),
         (api().candidate("5/min").candidate("6/min"), "5/min and 6/min have the same window"),
         (api().cost(7).candidate("5/min"), "no request of 7 units could ever pass 5"),
+        (
+            api().consistency(Consistency::ASYNC).candidate("5/s"),
+            "leases of 2s need windows of at least 20s, and 5/s has less",
+        ),
     ] {
         let errors = build(policy).to_string();
         assert!(errors.contains("policy \"api\"") && errors.contains(expected), "{errors}");

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use slidegate::limit::Quotas;
 use slidegate::policy::CheckedPolicy;
-use slidegate::{Identity, Policies, Scope};
+use slidegate::{Identity, Policies, Quota, Scope};
 
 use crate::config::StoreConfig;
 use slidegate::limit::Period;
@@ -22,7 +22,12 @@ pub(crate) fn history(old: &Policies, new: &Policies, store: &StoreConfig) -> Ve
             continue;
         };
         let name = &policy.name;
-        if before.scope != policy.scope || before.lease != policy.lease {
+        let has_moved = |quota: &Quota| {
+            let [old, new] =
+                [before, policy].map(|policy| policy.consistency.ledgers(&(*quota).into()));
+            old != new
+        };
+        if before.scope != policy.scope || policy.windows.as_slice().iter().any(has_moved) {
             lines.push(format!("policy {name}: all accounts start anew, in other ledgers"));
             continue;
         }
@@ -32,10 +37,7 @@ pub(crate) fn history(old: &Policies, new: &Policies, store: &StoreConfig) -> Ve
         let go_by_plans = before.default_plan().is_some() && policy.default_plan().is_some();
         if before.quotas() != policy.quotas() && !go_by_plans {
             let new_window = NewWindow::of([policy], store);
-            let [old, new] = [before, policy].map(|policy| {
-                // The ledgers of leased units have longer windows than the quotas.
-                windows(&policy.windows, policy.lease.unwrap_or_default())
-            });
+            let [old, new] = [before, policy].map(|policy| windows(&policy.windows));
             compare(("policy", name), &old, &new, new_window, &mut lines);
         }
     }
@@ -44,7 +46,7 @@ pub(crate) fn history(old: &Policies, new: &Policies, store: &StoreConfig) -> Ve
         if let Some(before) = before.filter(|before| before.quotas != plan.quotas) {
             let by_plan = new.iter().filter(|policy| policy.default_plan().is_some());
             let new_window = NewWindow::of(by_plan, store);
-            let [old, new] = [before, plan].map(|plan| windows(&plan.quotas, Duration::ZERO));
+            let [old, new] = [before, plan].map(|plan| windows(&plan.quotas));
             compare(("plan", &plan.name), &old, &new, new_window, &mut lines);
         }
     }
@@ -110,8 +112,8 @@ fn of_replaced_keys(old: &Policies, new: &Policies) -> Option<String> {
     })
 }
 
-fn windows(quotas: &Quotas, longer_by: Duration) -> Vec<Duration> {
-    quotas.as_slice().iter().map(|quota| quota.window().saturating_sub(longer_by)).collect()
+fn windows(quotas: &Quotas) -> Vec<Duration> {
+    quotas.as_slice().iter().map(|quota| quota.window()).collect()
 }
 
 /// Compares windows: ledgers are found by them, whatever the units are.
@@ -202,6 +204,14 @@ mod tests {
         check(memory, ["quotas = '5/min'", leased], &anew);
         let kept = ["policy api: what was spent in 1min is kept"];
         check(memory, [leased, &leased.replace('5', "6")], &kept);
+        let candidate = format!("{leased}\ncandidate = '9/30s'");
+        check(memory, [leased, &candidate], &[]);
+        check(memory, [leased, &format!("{leased}\nlease = '1s'")], &anew);
+        check(
+            memory,
+            [leased, &leased.replace("'5/min'", "['5/min', '9/s']")],
+            &[kept[0], "policy api: 1s is a new window and starts anew"],
+        );
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use sha2::{Digest, Sha256};
 use slidegate::policy::CheckedPolicy;
-use slidegate::{Policies, Scope};
+use slidegate::{Consistency, Policies, Scope};
 
 /// The shared policies of a gateway: for each of them eight hexadecimal digits of its name, and eight
 /// of what it means.
@@ -58,7 +58,11 @@ fn describe(policy: &CheckedPolicy, policies: &Policies) -> String {
             plan.quotas.as_slice().iter().for_each(|quota| _ = write!(text, "{quota} "));
         }
     }
-    let _ = write!(text, "{:?}", policy.lease);
+    let _ = match policy.consistency {
+        Consistency::Sync => write!(text, "None"),
+        // With the lease, because an older gateway derives it otherwise.
+        leased => write!(text, "{leased:?} {:?}", policy.lease),
+    };
     text
 }
 
@@ -70,7 +74,7 @@ fn digest(text: &str) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use slidegate::{Consistency, Plan, Policy, Source};
+    use slidegate::{Plan, Policy, Source};
 
     use super::*;
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use serde::Serialize;
+use slidegate::limit::Quotas;
 use slidegate::policy::CheckedPolicy;
 use slidegate::{Cost, Policies, Quota, Scope};
 use slidegate_redis::{KeyTemplate, Layout};
@@ -20,6 +21,8 @@ use super::store::{AccountTraffic, bytes};
 pub(super) struct SizedPolicy {
     pub(super) name: String,
     pub(super) quotas: Vec<Quota>,
+    /// The same over the windows of their ledgers.
+    pub(super) ledgers: Vec<Quota>,
     /// The longest lease, if units are leased.
     pub(super) lease_s: Option<f64>,
     /// Units for a request.
@@ -69,22 +72,24 @@ impl SizedPolicy {
     pub(super) fn all(policies: &Policies) -> impl Iterator<Item = Self> {
         let plans = policies.plans();
         let units = |quotas: &[Quota]| quotas.iter().map(|quota| quota.units()).max();
-        let largest = plans.iter().map(|plan| plan.quotas.as_slice()).max_by_key(|it| units(it));
-        let largest = largest.unwrap_or_default().to_vec();
+        let largest = plans.iter().map(|plan| &plan.quotas).max_by_key(|it| units(it.as_slice()));
         // Those whose quotas come with each command of a Redis client have none to be sized by.
         let shared = policies
             .iter()
             .filter(|policy| policy.scope == Scope::Shared && !policy.has_caller_quotas());
-        let sized = shared.map(|policy| Self::new(policy, &largest)).collect::<Vec<_>>();
+        let sized = shared.map(|policy| Self::new(policy, largest)).collect::<Vec<_>>();
         sized.into_iter()
     }
 
-    fn new(policy: &CheckedPolicy, largest_plan: &[Quota]) -> Self {
-        let own = policy.quotas();
+    fn new(policy: &CheckedPolicy, largest_plan: Option<&Quotas>) -> Self {
+        let own = Quotas::new(policy.quotas().iter().copied());
+        let quotas = own.ok().or_else(|| largest_plan.cloned());
+        let quotas = quotas.expect("a policy has quotas, or a default plan");
         Self {
             name: policy.name.to_string(),
-            quotas: if own.is_empty() { largest_plan } else { own }.to_vec(),
-            lease_s: policy.lease.map(|lease| lease.as_secs_f64()),
+            quotas: quotas.as_slice().to_vec(),
+            ledgers: policy.consistency.ledgers(&quotas).as_slice().to_vec(),
+            lease_s: policy.consistency.lease(&quotas).map(|lease| lease.as_secs_f64()),
             cost: match policy.cost {
                 Cost::Units(units) => f64::from(units.get()),
                 Cost::Request => 1.0,
@@ -102,10 +107,8 @@ impl SizedPolicy {
 
     /// How many requests of an account pass for ever.
     pub(super) fn permitted_per_second(&self) -> f64 {
-        let held = self.lease_s.unwrap_or_default();
-        let rate =
-            |quota: &Quota| f64::from(quota.units().get()) / (quota.window().as_secs_f64() + held);
-        self.quotas.iter().map(rate).fold(f64::INFINITY, f64::min) / self.cost
+        let rate = |quota: &Quota| f64::from(quota.units().get()) / quota.window().as_secs_f64();
+        self.ledgers.iter().map(rate).fold(f64::INFINITY, f64::min) / self.cost
     }
 }
 

@@ -81,7 +81,7 @@ pub(super) fn bytes(
     layout: Layout,
 ) -> (f64, f64) {
     let ledger = |quota: &Quota| {
-        let window = quota.window().as_secs_f64() + policy.lease_s.unwrap_or_default();
+        let window = quota.window().as_secs_f64();
         let units = (asked.admitted * policy.cost * window).min(f64::from(quota.units().get()));
         let spends = (asked.decisions * window).min(units);
         // One that is there has been asked for at least once.
@@ -91,5 +91,5 @@ pub(super) fn bytes(
     // Keys expire up to a quarter of the window after the units that they count.
     let there_s = 1.125 * policy.longest_window_s();
     let live = 1.0 - (-account.requests_per_second * there_s).exp();
-    (policy.quotas.iter().map(ledger).sum(), live)
+    (policy.ledgers.iter().map(ledger).sum(), live)
 }

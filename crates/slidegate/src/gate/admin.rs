@@ -208,7 +208,7 @@ impl<S: Store> Admin<'_, S> {
     pub async fn is_untouched(&self, account: &Account) -> Result<bool, AccountError> {
         let active = self.gate.active.load();
         let (policy, account) = resolve(&active.policies, account)?;
-        let windows = self.gate.caller_windows.of(policy, &account.identity);
+        let windows = self.gate.windows_of(policy, &account.identity);
         let charges = charges(&account, &windows);
         let is_unspent = |receipt: &Receipt| {
             let mut standings = receipt.standings.iter();
@@ -233,8 +233,12 @@ impl<S: Store> Admin<'_, S> {
     ) -> Result<(), AccountError> {
         let active = self.gate.active.load();
         let (policy, Account { identity, .. }) = resolve(&active.policies, account)?;
-        let windows = self.gate.caller_windows.of(policy, &identity);
-        Ok(self.gate.refund_newest(&active, policy, &identity, &windows, units).await?)
+        let overrides = active.overrides.at(self.gate.now());
+        let grants = overrides.grants(&policy.name, &identity);
+        let quotas = policy.window_quotas(&identity).raised(|window| grants.units(window));
+        let ledgers = policy.consistency.ledgers(&quotas);
+        let ledgers = self.gate.caller_windows.beside(policy, ledgers);
+        Ok(self.gate.refund_newest(policy, &identity, &ledgers, units).await?)
     }
 
     /// Forgets everything that an account has spent, and lifts its ban. Spends that were counted in
@@ -242,7 +246,7 @@ impl<S: Store> Admin<'_, S> {
     pub async fn reset(&self, account: &Account) -> Result<(), AccountError> {
         let active = self.gate.active.load();
         let (policy, account) = resolve(&active.policies, account)?;
-        let windows = self.gate.caller_windows.of(policy, &account.identity);
+        let windows = self.gate.windows_of(policy, &account.identity);
         let charges = charges(&account, &windows);
         self.gate.bans.forget(&account);
         // The gate's own store may have spends of a shared policy too, from when the store failed.
@@ -259,7 +263,7 @@ impl<S: Store> Admin<'_, S> {
     pub fn forget(&self, account: &Account, ago: Duration) -> Result<(), AccountError> {
         let active = self.gate.active.load();
         let (policy, account) = resolve(&active.policies, account)?;
-        let windows = self.gate.caller_windows.of(policy, &account.identity);
+        let windows = self.gate.windows_of(policy, &account.identity);
         let charges = charges(&account, &windows);
         self.gate.bans.forget(&account);
         match policy.scope {

@@ -1,13 +1,11 @@
 //! The windows of quotas that came with a charge or a customer.
 
-use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
 use parking_lot::RwLock;
 
-use crate::identity::Identity;
 use crate::limit::{Name, Quotas};
-use crate::policy::CheckedPolicy;
+use crate::policy::{CheckedPolicy, Consistency};
 
 /// Remembers, for each policy, the windows that it does not list itself, so that accounts with such quotas
 /// can be reset and refunded too: a store keeps a ledger for each window and cannot list them. Only windows
@@ -22,9 +20,11 @@ impl CallerWindows {
     /// Remembers the windows of these quotas.
     pub(crate) fn note(&self, policy: &CheckedPolicy, quotas: &Quotas) {
         let is_known = |known: &Quotas| known.has_windows_of(quotas);
+        // Ledgers of leased units have longer windows, and these are not leased.
+        let is_listed = policy.consistency == Consistency::Sync && is_known(&policy.windows);
         // Of a policy without quotas of its own, they follow from the identity.
         if policy.has_caller_quotas()
-            || is_known(&policy.windows)
+            || is_listed
             || self.0.read().get(&policy.name).is_some_and(is_known)
         {
             return;
@@ -39,14 +39,11 @@ impl CallerWindows {
         }
     }
 
-    /// A quota for each window that this account may have a ledger for.
-    pub(crate) fn of<'p>(&self, policy: &'p CheckedPolicy, identity: &Identity) -> Cow<'p, Quotas> {
-        let listed = policy.windows_of(identity);
+    /// These ledgers of a policy's account, and one for each window that was noted beside them.
+    pub(crate) fn beside(&self, policy: &CheckedPolicy, ledgers: Quotas) -> Quotas {
         let noted = self.0.read();
-        match noted.get(&policy.name).and_then(|noted| listed.with_windows_of(noted)) {
-            Some(all) => Cow::Owned(all),
-            None => listed,
-        }
+        let all = noted.get(&policy.name).and_then(|noted| ledgers.with_windows_of(noted));
+        all.unwrap_or(ledgers)
     }
 
     /// Forgets all policies but these.

@@ -261,9 +261,12 @@ impl<S: Store> Gate<S> {
         let active = self.active.load();
         for charge in charges {
             let policy = active.policies.find(charge.policy)?;
-            let matched = active.policies.match_named(policy, charge, self.calendar(&active));
-            let (identity, quotas) = (&matched.identity, matched.ledger_quotas());
-            self.refund_newest(&active, policy, identity, quotas, matched.cost).await?;
+            let now = self.calendar(&active);
+            let mut matched = active.policies.match_named(policy, charge, now);
+            let overrides = active.overrides.at(self.now());
+            matched.raise(overrides.grants(&policy.name, &matched.identity));
+            let (identity, ledgers) = (&matched.identity, matched.ledger_quotas());
+            self.refund_newest(policy, identity, ledgers, matched.cost).await?;
         }
         Ok(())
     }
@@ -390,22 +393,16 @@ impl<S: Store> Gate<S> {
         Ok(self.charge(matches, commit).await?)
     }
 
-    /// Takes back the newest units of an account: in each window as many as there are, up to the cost
-    /// and to the units in force, with those that are granted.
+    /// Takes back the newest units of an account: in each ledger as many as there are, up to the cost
+    /// and to the ledger's units.
     pub(crate) async fn refund_newest(
         &self,
-        active: &ActivePolicies,
         policy: &CheckedPolicy,
         identity: &Identity,
-        quotas: &Quotas,
+        ledgers: &Quotas,
         units: NonZeroU32,
     ) -> Result<(), StoreError> {
-        let overrides = active.overrides.at(self.now());
-        let grants = overrides.grants(&policy.name, identity);
-        // The windows of leased ledgers are longer than those of the quotas.
-        let lease = policy.lease.unwrap_or_default();
-        let granted = |window: Duration| grants.units(window.saturating_sub(lease));
-        for quota in quotas.raised(granted).as_slice() {
+        for quota in ledgers.as_slice() {
             let quotas = Quotas::from(*quota);
             let charge = Charge::new(&policy.name, identity, &quotas);
             let cost = units.min(quotas.fewest_units());
@@ -416,6 +413,11 @@ impl<S: Store> Gate<S> {
             }
         }
         Ok(())
+    }
+
+    /// A quota for each window that this account may have a ledger for.
+    pub(crate) fn windows_of(&self, policy: &CheckedPolicy, identity: &Identity) -> Quotas {
+        self.caller_windows.beside(policy, policy.windows_of(identity))
     }
 
     /// The overrides as of now, if there are any.
@@ -672,10 +674,10 @@ impl<'m, 'p> Group<'m, 'p> {
 
 /// The quotas that the ledgers of a held charge are kept by.
 fn held_ledgers(held: &HeldCharge, policies: &Policies) -> Quotas {
-    let beside = policies.find(&held.policy).ok().and_then(|policy| {
-        let lease = policy.lease.filter(|_| !held.caller_quotas);
-        policy.ledgers_beside(&held.quotas, lease)
-    });
+    let beside = policies
+        .find(&held.policy)
+        .ok()
+        .and_then(|policy| policy.ledgers_beside(&held.quotas, held.caller_quotas));
     beside.unwrap_or_else(|| held.quotas.clone())
 }
 
@@ -688,7 +690,7 @@ fn held_charge<'h>(held: &'h HeldCharge, ledgers: &'h Quotas, policies: &Policie
         Ok(policy) => charge
             .shadow(policy.shadow)
             .on_store_error(policy.on_store_error)
-            .leased(policy.lease.filter(|_| !held.caller_quotas)),
+            .leased(policy.consistency_of(held.caller_quotas).lease(&held.quotas)),
     }
 }
 

@@ -254,10 +254,12 @@ impl Quotas {
         Self(self.0.iter().map(raise).collect())
     }
 
-    /// The same units over windows that are this much longer.
-    pub(crate) fn stretched(&self, by: Duration) -> Self {
-        let by_ms = by.as_millis() as u64;
-        let stretch = |quota: &Quota| Quota { window_ms: quota.window_ms + by_ms, ..*quota };
+    /// The same units over windows that are longer, each by what `by` has for it.
+    pub(crate) fn stretched(&self, by: impl Fn(Duration) -> Duration) -> Self {
+        let stretch = |quota: &Quota| {
+            let window_ms = quota.window_ms + by(quota.window()).as_millis() as u64;
+            Quota { window_ms, ..*quota }
+        };
         Self(self.0.iter().map(stretch).collect())
     }
 
@@ -275,6 +277,10 @@ impl Quotas {
         let unlimited = lacking.map(|quota| Quota { units: NonZeroU32::MAX, ..*quota });
         let all: Box<[Quota]> = self.0.iter().copied().chain(unlimited).collect();
         (all.len() > self.0.len()).then_some(Self(all))
+    }
+
+    pub(crate) fn longest_window(&self) -> Duration {
+        self.0.iter().map(|quota| quota.window()).max().expect("there is at least one")
     }
 
     /// The units of the tightest quota: no cost may be above it, or it could never be paid.

@@ -20,7 +20,7 @@ use crate::policy::source::API_KEY;
 use crate::policy::{
     AccessList, Ban, CheckedPlan, Counted, Identity, PathReading, Plan, Policies, ResponseRule,
 };
-use crate::policy::{Consistency, Cost, Policy, Scope, Source, join};
+use crate::policy::{Cost, Policy, Scope, Source, join};
 
 /// A set of policies in the making.
 #[must_use]
@@ -42,10 +42,6 @@ pub struct PoliciesBuilder {
 /// A hundredth of the accounts that a memory store has by default, so that it takes 75 addresses to
 /// fill what there is for such identities. More users than this seldom share an address.
 const IDENTITIES_PER_ADDRESS: NonZeroU32 = NonZeroU32::new(10_000).expect("not zero");
-/// A lease of one of this many parts of a window keeps a thirtieth of the quota from being used.
-const LEASES_IN_WINDOW: u32 = 30;
-/// The least and the most of that. Another gateway waits this long for units that are not used.
-const LEASES: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(10));
 
 impl PoliciesBuilder {
     /// Adds a policy.
@@ -164,10 +160,11 @@ impl PoliciesBuilder {
         if !checker.errors.is_empty() {
             return Err(PolicyErrors(checker.errors));
         }
-        let windows = policies.iter().flat_map(|policy| policy.windows.as_slice());
+        let ledgers = policies.iter().map(|policy| policy.consistency.ledgers(&policy.windows));
+        let longest = ledgers.map(|ledgers| ledgers.longest_window()).max();
         let bound = ChosenBound {
             per_address: self.identities_per_address.unwrap_or(IDENTITIES_PER_ADDRESS).get(),
-            lasting: windows.map(|quota| quota.window()).max().unwrap_or_default(),
+            lasting: longest.unwrap_or_default(),
         };
         let mut router = PathRouter::default();
         for (index, policy) in policies.iter().enumerate() {
@@ -206,11 +203,36 @@ impl PoliciesBuilder {
     }
 }
 
-/// The longest lease in a window, if it is not configured. No lease may be longer than a tenth of it.
-fn longest_lease(shortest: &Quota) -> Duration {
-    let window = shortest.window();
-    let lease = (window / LEASES_IN_WINDOW).clamp(LEASES.0, LEASES.1).min(window / 10);
-    Duration::from_millis(lease.as_millis().max(1) as u64)
+/// The longest that a prefetched unit may be used under any of these quotas, if units may be prefetched;
+/// else what is wrong with it. A lease that is long beside a window would hold units for much longer than
+/// the quota says, and a candidate with such a window would count when units are prefetched rather than
+/// when they are used.
+fn longest_lease(
+    policy: &Policy,
+    quotas: &[&Quotas],
+    candidate: Option<&Quotas>,
+) -> Result<Option<Duration>, String> {
+    let leases = quotas.iter().filter_map(|quotas| policy.consistency.lease(quotas));
+    let Some(longest) = leases.max() else { return Ok(None) };
+    if policy.scope == Scope::Local {
+        return Err("a local policy never waits for the store: leave it out".to_owned());
+    }
+    if longest.is_zero() || !longest.subsec_nanos().is_multiple_of(1_000_000) {
+        return Err("expected leases of whole milliseconds".to_owned());
+    }
+    for quotas in quotas {
+        let lease = policy.consistency.lease(quotas).unwrap_or_default();
+        let counted = quotas.as_slice().iter().chain(candidate.map_or(&[][..], Quotas::as_slice));
+        let shortest = counted.min_by_key(|quota| quota.window());
+        if let Some(quota) = shortest.filter(|quota| lease > quota.window() / 10) {
+            return Err(format!(
+                "leases of {lease:?} need windows of at least {:?}, and {quota} has less: shorten \
+                 the lease, or use sync",
+                lease * 10
+            ));
+        }
+    }
+    Ok(Some(longest))
 }
 
 /// The plan of each customer: of one whose keys have several, that of any.
@@ -357,6 +379,7 @@ impl Checker {
             Limits::CallerQuotas(_) => windows_of.iter().collect(),
             Limits::Plans { .. } => self.plans.values().map(|plan| &plan.quotas).collect(),
         };
+        let lease = longest_lease(&policy, &quotas, candidate.as_ref());
         let windows = Quotas::of_windows(quotas.iter().flat_map(|quotas| quotas.as_slice()));
         let windows = windows.map(|windows| match &candidate {
             Some(candidate) => windows.with_windows_of(candidate).unwrap_or(windows),
@@ -369,7 +392,9 @@ impl Checker {
             let problem = format!("no request could ever pass a quota of {tightest} units");
             self.add(place, "cost", units, problem);
         }
-        let (windows, lease) = self.lease(place, &policy, windows?);
+        if let Err(problem) = &lease {
+            self.add(place, "consistency", policy.consistency, problem);
+        }
         Some(CheckedPolicy {
             name: name?,
             methods: policy.methods,
@@ -379,7 +404,7 @@ impl Checker {
             skip_anonymous: policy.skip_anonymous,
             limits,
             candidate,
-            windows,
+            windows: windows?,
             cost,
             count_denied: policy.count_denied,
             response,
@@ -387,7 +412,8 @@ impl Checker {
             ban: policy.ban.filter(|_| !policy.shadow),
             shadow: policy.shadow,
             scope: policy.scope,
-            lease,
+            consistency: policy.consistency,
+            lease: lease.unwrap_or_default(),
             in_headers: policy.in_headers.unwrap_or(policy.scope == Scope::Shared),
             on_store_error: policy.on_store_error,
             exempt: policy.exempt,
@@ -450,34 +476,6 @@ impl Checker {
                            policy without method, path and exempt";
             self.add(place, "domain", &descriptors.domain, problem);
         }
-    }
-
-    /// The windows of a policy's ledgers, and its lease if units may be prefetched. A lease that is
-    /// long beside the window would hold units for much longer than the quota says.
-    fn lease(
-        &mut self,
-        place: &str,
-        policy: &Policy,
-        windows: Quotas,
-    ) -> (Quotas, Option<Duration>) {
-        let Consistency::Async { lease } = policy.consistency else { return (windows, None) };
-        let shortest = windows.as_slice().iter().min_by_key(|quota| quota.window());
-        let lease = lease.unwrap_or_else(|| shortest.map_or(LEASES.0, longest_lease));
-        let problem = if policy.scope == Scope::Local {
-            "a local policy never waits for the store: leave it out".to_owned()
-        } else if lease.is_zero() || !lease.subsec_nanos().is_multiple_of(1_000_000) {
-            "expected leases of whole milliseconds".to_owned()
-        } else if let Some(quota) = shortest.filter(|quota| lease > quota.window() / 10) {
-            format!(
-                "leases of {lease:?} need windows of at least {:?}, and {quota} has less: shorten \
-                 the lease, or use sync",
-                lease * 10
-            )
-        } else {
-            return (windows.stretched(lease), Some(lease));
-        };
-        self.add(place, "consistency", policy.consistency, problem);
-        (windows, None)
     }
 
     fn limits(&mut self, place: &str, policy: &Policy) -> Option<Limits> {

@@ -12,8 +12,8 @@ use crate::policy::descriptors::Descriptors;
 use crate::policy::matching::Skip;
 use crate::policy::paths::Paths;
 use crate::policy::{
-    AccessList, Ban, CheckedPlan, Cost, Facts, Identity, OnStoreError, PathReading, Policies,
-    Prefixes, ResponseRule, Scope, Source,
+    AccessList, Ban, CheckedPlan, Consistency, Cost, Facts, Identity, OnStoreError, PathReading,
+    Policies, Prefixes, ResponseRule, Scope, Source,
 };
 
 /// A policy that has been checked.
@@ -35,7 +35,7 @@ pub struct CheckedPolicy {
     /// Quotas that are counted beside those in force and never enforced.
     pub candidate: Option<Quotas>,
     /// A quota for each window that an account may have a ledger for, under whichever plan. If units
-    /// are leased, the windows are longer by the lease.
+    /// are leased, the windows of the ledgers are [longer](Consistency::ledgers).
     pub windows: Quotas,
     /// What each request costs.
     pub cost: Cost,
@@ -51,7 +51,9 @@ pub struct CheckedPolicy {
     pub shadow: bool,
     /// Where its accounts are kept.
     pub scope: Scope,
-    /// How long a prefetched unit may be used, if units may be prefetched.
+    /// Whether each request waits for the store.
+    pub consistency: Consistency,
+    /// The longest that a prefetched unit may be used, under whichever plan, if units may be prefetched.
     pub lease: Option<Duration>,
     /// Whether it appears in response headers.
     pub in_headers: bool,
@@ -127,22 +129,28 @@ impl CheckedPolicy {
         self.identity.iter().any(gives) || kind == "anonymous"
     }
 
+    /// How quotas are leased: not if the caller gives them, because a window may be too short.
+    pub(crate) fn consistency_of(&self, caller_quotas: bool) -> Consistency {
+        if caller_quotas { Consistency::Sync } else { self.consistency }
+    }
+
     /// The quotas that ledgers are kept by, if they are not those in force: the windows of leased
     /// units are longer, and there may be others that only the candidate has.
-    pub(crate) fn ledgers_beside(
-        &self,
-        quotas: &Quotas,
-        lease: Option<Duration>,
-    ) -> Option<Quotas> {
+    pub(crate) fn ledgers_beside(&self, quotas: &Quotas, caller_quotas: bool) -> Option<Quotas> {
         let all = self.candidate.as_ref().and_then(|candidate| quotas.with_windows_of(candidate));
-        match lease {
-            Some(lease) => Some(all.as_ref().unwrap_or(quotas).stretched(lease)),
-            None => all,
+        match self.consistency_of(caller_quotas) {
+            Consistency::Sync => all,
+            leased => Some(leased.ledgers(all.as_ref().unwrap_or(quotas))),
         }
     }
 
     /// A quota for each window that this account may have a ledger for.
-    pub(crate) fn windows_of(&self, identity: &Identity) -> Cow<'_, Quotas> {
+    pub(crate) fn windows_of(&self, identity: &Identity) -> Quotas {
+        self.consistency.ledgers(&self.window_quotas(identity))
+    }
+
+    /// The same, as the quotas say them.
+    pub(crate) fn window_quotas(&self, identity: &Identity) -> Cow<'_, Quotas> {
         match self.limits {
             Limits::CallerQuotas(quotas_of) => Cow::Owned(quotas_of(identity)),
             Limits::Quotas(_) | Limits::Plans { .. } => Cow::Borrowed(&self.windows),

@@ -445,8 +445,7 @@ impl Policies {
         Match {
             policy,
             identity,
-            // The window of given quotas may be too short for leases.
-            ledgers: policy.ledgers_beside(&quotas, policy.lease.filter(|_| !caller_quotas)),
+            ledgers: policy.ledgers_beside(&quotas, caller_quotas),
             candidate: policy.candidate.as_ref().map(Cow::Borrowed),
             quotas,
             plan,
@@ -585,7 +584,7 @@ impl Match<'_> {
     }
 
     fn lease(&self) -> Option<Duration> {
-        self.policy.lease.filter(|_| !self.caller_quotas)
+        self.policy.consistency_of(self.caller_quotas).lease(&self.quotas)
     }
 
     /// Whether the quotas could ever allow it.
@@ -599,12 +598,9 @@ impl Match<'_> {
         if grants.is_empty() {
             return;
         }
-        // The windows of leased ledgers are longer than those of the quotas.
-        let lease = self.lease().unwrap_or_default();
-        let of_ledger = |window: Duration| grants.units(window.saturating_sub(lease));
         let raise = |quotas: &Quotas| quotas.raised(|window| grants.units(window));
         self.quotas = Cow::Owned(raise(&self.quotas));
-        self.ledgers = self.ledgers.as_ref().map(|ledgers| ledgers.raised(of_ledger));
+        self.ledgers = self.policy.ledgers_beside(&self.quotas, self.caller_quotas);
         self.candidate = self.candidate.as_deref().map(raise).map(Cow::Owned);
     }
 

@@ -460,15 +460,47 @@ pub enum Consistency {
     /// stores decide as ever.
     Async {
         /// How long after it was taken from the store a unit may be used at most. Without it, that is a
-        /// thirtieth of the shortest window, and 200 ms to 10 s but never more than a tenth: two seconds
-        /// for a minute.
+        /// thirtieth of the account's shortest window, and 200 ms to 10 s but never more than a tenth:
+        /// two seconds for a minute. Each window is then longer by as much of its own, so that the
+        /// ledger of a window is the same whatever other windows the policy, its plans and its
+        /// candidate have.
         lease: Option<Duration>,
     },
 }
 
+/// A lease of one of this many parts of a window keeps a thirtieth of the quota from being used.
+const LEASES_IN_WINDOW: u32 = 30;
+/// The least and the most of that. Another gateway waits this long for units that are not used.
+const LEASES: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(10));
+
 impl Consistency {
     /// [`Async`](Self::Async) with leases that are as long as the windows permit.
     pub const ASYNC: Self = Self::Async { lease: None };
+
+    /// How long a prefetched unit of an account with these quotas may be used, if units may be
+    /// prefetched: no longer than it is held beyond any of the windows.
+    pub fn lease(self, quotas: &Quotas) -> Option<Duration> {
+        let windows = quotas.as_slice().iter().map(|quota| quota.window());
+        windows.filter_map(|window| self.lease_in(window)).min()
+    }
+
+    /// The same quotas over the windows of their ledgers, which are longer if units may be prefetched.
+    pub fn ledgers(self, quotas: &Quotas) -> Quotas {
+        quotas.stretched(|window| self.lease_in(window).unwrap_or_default())
+    }
+
+    /// How much longer a unit is held than a window. It depends on nothing but the window, because
+    /// ledgers are found by it.
+    fn lease_in(self, window: Duration) -> Option<Duration> {
+        match self {
+            Self::Sync => None,
+            Self::Async { lease: Some(lease) } => Some(lease),
+            Self::Async { lease: None } => {
+                let lease = (window / LEASES_IN_WINDOW).clamp(LEASES.0, LEASES.1).min(window / 10);
+                Some(Duration::from_millis(lease.as_millis().max(1) as u64))
+            }
+        }
+    }
 }
 
 impl fmt::Display for Consistency {
