@@ -43,6 +43,8 @@ struct Fleet {
     start: Instant,
     true_time: VirtualClock,
     gateways: Vec<Arc<Gateway>>,
+    /// From when on each gateway gets requests; `None` for one that is gone.
+    serves_from: Vec<Option<Instant>>,
     /// The gateways that get requests.
     serving: Vec<usize>,
     tally: Arc<Mutex<Tally>>,
@@ -50,6 +52,9 @@ struct Fleet {
 
 /// Clocks of gateways differ by up to this much.
 const SKEW: Duration = Duration::from_secs(60 * 60);
+/// They run up to this part faster or slower than timers, and that of Redis runs faster by as much: timers
+/// and clocks of a gateway are slow together, and the timers here are tokio's for all.
+const DRIFT: f64 = 0.002;
 
 pub(crate) async fn run(scenario: &Scenario) -> Tally {
     let mut fleet = Fleet::new(scenario.clone());
@@ -75,12 +80,13 @@ pub(crate) async fn run(scenario: &Scenario) -> Tally {
 impl Fleet {
     fn new(scenario: Scenario) -> Self {
         let start = Instant::now();
-        let true_time = VirtualClock::new(start, Duration::ZERO);
+        let true_time = VirtualClock::new(start, Duration::ZERO).with_rate(1.0 + DRIFT);
         let mut fleet = Self {
             redis: SimulatedRedis::new(true_time),
             start,
             true_time,
             gateways: Vec::new(),
+            serves_from: Vec::new(),
             serving: Vec::new(),
             tally: Arc::new(Mutex::new(Tally {
                 requests: vec![0; scenario.accounts as usize],
@@ -95,10 +101,10 @@ impl Fleet {
     fn join(&mut self) {
         let network = Network::new(self.redis.clone(), self.scenario.round_trip);
         let clock = VirtualClock::new(self.start, SKEW.mul_f64(fastrand::f64()));
-        let deadline = self.scenario.deadline;
-        let gateway =
-            Gateway::new(self.scenario.policies(), network, deadline, clock, self.true_time);
+        let clock = clock.with_rate(1.0 + DRIFT * (2.0 * fastrand::f64() - 1.0));
+        let gateway = Gateway::new(&self.scenario, network, clock, self.true_time);
         self.serving.push(self.gateways.len());
+        self.serves_from.push(Some(Instant::now()));
         self.gateways.push(Arc::new(gateway));
     }
 
@@ -133,15 +139,26 @@ impl Fleet {
             match change {
                 Change::Join => self.join(),
                 Change::Pause { gateway, lasts } => {
-                    self.serving.retain(|serving| *serving != gateway);
-                    self.gateways[gateway].network.stall_until(Instant::now() + lasts);
-                    self.scenario.changes.push((now + lasts, Change::Resume { gateway }));
+                    let until = Instant::now() + lasts;
+                    self.gateways[gateway].network.stall_until(until);
+                    if let Some(from) = &mut self.serves_from[gateway] {
+                        *from = until.max(*from);
+                        self.serving.retain(|serving| *serving != gateway);
+                        self.scenario.changes.push((now + lasts, Change::Resume { gateway }));
+                    }
                 }
                 Change::CutOff { gateway, lasts } => {
                     self.gateways[gateway].network.stall_until(Instant::now() + lasts);
                 }
-                Change::Resume { gateway } => self.serving.push(gateway),
+                Change::Resume { gateway } => {
+                    let is_due = |from: Instant| from <= Instant::now();
+                    let is_serving = self.serving.contains(&gateway);
+                    if self.serves_from[gateway].is_some_and(is_due) && !is_serving {
+                        self.serving.push(gateway);
+                    }
+                }
                 Change::Die { gateway } => {
+                    self.serves_from[gateway] = None;
                     self.serving.retain(|serving| *serving != gateway);
                     self.gateways[gateway].network.cut();
                 }

@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use http::Method;
-use slidegate::{Clock, Decision, Facts, Gate, Policies, SpentIn, StoreError, Timestamp};
+use slidegate::{Clock, Decision, Facts, Gate, SpentIn, StoreError, Timestamp};
 use slidegate_redis::{LeasedStore, RedisStore, ResilientStore};
 use tokio::time::Instant;
 
 use crate::VirtualClock;
 use crate::network::Network;
+use crate::scenario::Scenario;
 
 pub(crate) struct Gateway {
     gate: Gate<LeasedStore>,
@@ -39,20 +40,19 @@ pub(crate) enum Verdict {
 impl Gateway {
     /// Its clock differs from that of Redis.
     pub(crate) fn new(
-        policies: Policies,
+        scenario: &Scenario,
         network: Arc<Network>,
-        deadline: Duration,
         clock: VirtualClock,
         true_time: VirtualClock,
     ) -> Self {
         let way = network.clone();
         let redis = RedisStore::builder("redis://simulated")
             .connector(move || way.clone().connect())
-            .deadline(deadline)
+            .deadline(scenario.deadline)
             .build()
             .expect("the address is one server's");
-        let store = ResilientStore::builder(redis).clock(clock).build();
-        let gate = Gate::new(policies, LeasedStore::with_clock(store, clock));
+        let store = ResilientStore::builder(redis).clock(clock).hash_seed(scenario.seed).build();
+        let gate = Gate::new(scenario.policies(), LeasedStore::with_clock(store, clock));
         Self { gate, network, true_time }
     }
 

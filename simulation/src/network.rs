@@ -84,9 +84,10 @@ impl Network {
         Ok(near)
     }
 
-    /// Nothing arrives before this instant.
+    /// Nothing arrives before this instant, nor before the latest of earlier calls.
     pub fn stall_until(&self, until: Instant) {
-        self.state.lock().stalled_until = Some(until);
+        let mut state = self.state.lock();
+        state.stalled_until = state.stalled_until.max(Some(until));
     }
 
     fn delivery(&self, arrival: Instant) -> Instant {

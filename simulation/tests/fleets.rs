@@ -29,6 +29,17 @@ fn the_same_scenario_gives_the_same_figures() {
 }
 
 #[test]
+fn many_accounts_with_denials_and_refunds_give_the_same_figures() {
+    let many = Scenario {
+        gateways: 3,
+        accounts: 1000,
+        measured: Duration::from_secs(10),
+        ..leased(Quota::new(20.try_into().unwrap(), Duration::from_secs(4)).unwrap())
+    };
+    assert_eq!(run(&many), run(&many));
+}
+
+#[test]
 fn a_lukewarm_account_makes_few_calls_and_gets_its_quota() {
     let thousand = Scenario { accounts: 200, demand: 0.6, ..leased(Quota::per_minute(1000)) };
     let (warm_up, measured) = (Duration::from_secs(5), Duration::from_secs(20));
@@ -57,9 +68,13 @@ fn a_hundred_gateways_share_a_hot_account_and_none_starves() {
 fn turmoil(seed: u64) -> Scenario {
     fastrand::seed(seed);
     let (gateways, second) = (4, Duration::from_secs(1));
+    // The default lease is from 200 ms to 2 s long.
+    let (units, window_s) = [(20, 2), (200, 20), (1000, 2), (1000, 60), (60, 2)][seed as usize % 5];
+    let window = second * window_s;
+    let measured = (second * 29).max(window * 3 / 2);
     let mut changes = Vec::new();
     for at in 1..28 {
-        let (at, gateway) = (second * at, fastrand::usize(1..gateways));
+        let (at, gateway) = (measured * at / 29, fastrand::usize(1..gateways));
         changes.push(match fastrand::u8(..10) {
             0 => (at, Change::Join),
             1 if gateway == 3 => (at, Change::Die { gateway }),
@@ -67,7 +82,6 @@ fn turmoil(seed: u64) -> Scenario {
             _ => (at, Change::Pause { gateway, lasts: second.mul_f64(2.0 * fastrand::f64()) }),
         });
     }
-    let units = [20, 60, 200, 1000][seed as usize % 4];
     let round_trip = RoundTripTime {
         loss: 0.05,
         ..[RoundTripTime::REGION, RoundTripTime::FAR][seed as usize % 2]
@@ -78,15 +92,21 @@ fn turmoil(seed: u64) -> Scenario {
         round_trip,
         demand: 0.5 + 2.0 * fastrand::f64(),
         warm_up: second,
-        measured: second * 29,
+        measured,
         changes,
-        ..leased(Quota::new(units.try_into().unwrap(), second * 2).unwrap())
+        ..leased(Quota::new(units.try_into().unwrap(), window).unwrap())
     }
 }
 
 #[test]
 fn no_window_is_ever_exceeded_whatever_becomes_of_the_gateways() {
+    let (mut full, mut unwaited) = (0, 0);
     for seed in 0..100 {
-        run(&turmoil(seed));
+        let scenario = turmoil(seed);
+        let figures = run(&scenario);
+        full += u32::from(figures.most == scenario.quota.units().get());
+        unwaited += u32::from(figures.waited < 0.9);
     }
+    assert!(full >= 50, "{full} had a window with all of the quota");
+    assert!(unwaited >= 50, "{unwaited} decided from leases");
 }

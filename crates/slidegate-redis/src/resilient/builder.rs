@@ -25,6 +25,7 @@ pub struct ResilientStoreBuilder {
     max_in_flight: usize,
     capacity: usize,
     clock: Arc<dyn Clock>,
+    hash_seed: Option<u64>,
 }
 
 /// More than a transient error, and reached within one deadline under load.
@@ -42,6 +43,7 @@ impl ResilientStoreBuilder {
             max_in_flight: MAX_IN_FLIGHT,
             capacity: DEFAULT_CAPACITY,
             clock: Arc::new(SystemClock::new()),
+            hash_seed: None,
         }
     }
 
@@ -73,13 +75,20 @@ impl ResilientStoreBuilder {
         Self { clock: Arc::new(clock), ..self }
     }
 
+    /// Sets the seed of the hashes of accounts, which is random by default, so that a simulation is the
+    /// same in every process.
+    #[doc(hidden)]
+    pub fn hash_seed(self, seed: u64) -> Self {
+        Self { hash_seed: Some(seed), ..self }
+    }
+
     /// Builds the store. It connects on the first call.
     pub fn build(self) -> ResilientStore {
         ResilientStore(Arc::new(ResilientInner {
             breaker: Breaker::new(self.opens_after),
             local: LocalLedgers::new(self.capacity, self.share, self.clock.clone()),
             journal: Journal::default(),
-            denials: DenialCache::new(),
+            denials: DenialCache::new(self.hash_seed),
             counts: ResilienceCounts::default(),
             server: Mutex::default(),
             key_errors: KeyErrors::new(self.clock.clone()),

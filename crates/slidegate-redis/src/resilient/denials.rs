@@ -1,13 +1,14 @@
 //! A cache of denials, which answers repeated requests without Redis.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasher, Hash, Hasher, RandomState};
+use std::hash::{BuildHasher, DefaultHasher, Hash, Hasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 use slidegate::limit::{Charge, Charges, OnDenial, Receipt};
 use slidegate::{Standing, Timestamp};
+use smallvec::SmallVec;
 
 use crate::owned::OwnedCharge;
 
@@ -21,7 +22,14 @@ pub(crate) struct DenialCache {
     /// Invalidation counters, by account hash. A denial is valid while the counters of its accounts
     /// are unchanged; accounts that share a counter only lose an entry early.
     forgotten: Box<[AtomicU64]>,
-    hasher: RandomState,
+    /// Unknown to clients, who choose identities.
+    seed: u64,
+}
+
+/// The hashes of a request: of each account, and of all that makes it the same request.
+pub(crate) struct RequestHash {
+    accounts: SmallVec<[u64; 2]>,
+    request: u64,
 }
 
 #[derive(Default)]
@@ -34,6 +42,7 @@ struct DenialShard {
 
 struct CachedDenial {
     charges: Box<[OwnedCharge]>,
+    accounts: SmallVec<[u64; 2]>,
     receipt: Receipt,
     generation: u64,
     /// When the reply arrived.
@@ -62,21 +71,37 @@ pub(crate) struct RoundTrip {
 }
 
 impl DenialCache {
-    pub(crate) fn new() -> Self {
+    /// An empty cache. The seed decides which accounts share a counter; by default it is random.
+    pub(crate) fn new(seed: Option<u64>) -> Self {
         Self {
             shards: Default::default(),
             forgotten: (0..COUNTERS).map(|_| AtomicU64::new(0)).collect(),
-            hasher: RandomState::new(),
+            seed: seed.unwrap_or_else(|| RandomState::new().hash_one(0)),
         }
     }
 
+    /// The hashes of a request, which [`find`](Self::find) and [`learn`](Self::learn) need.
+    pub(crate) fn hash(&self, charges: &Charges<'_>) -> RequestHash {
+        let mut request = DefaultHasher::new();
+        let accounts = charges.as_slice().iter().map(|charge| {
+            let account = self.hash_account(charge);
+            (account, charge.cost(), charge.quotas().as_slice()).hash(&mut request);
+            account
+        });
+        RequestHash { accounts: accounts.collect(), request: request.finish() }
+    }
+
     /// The receipt of a request that is certain to be denied.
-    pub(crate) fn find(&self, charges: &Charges<'_>, now: Timestamp) -> Option<Receipt> {
-        let hash = self.hash(charges);
-        let shard = self.shard(hash);
-        let denial = shard.kept.get(&hash)?;
+    pub(crate) fn find(
+        &self,
+        charges: &Charges<'_>,
+        hash: &RequestHash,
+        now: Timestamp,
+    ) -> Option<Receipt> {
+        let shard = self.shard(hash.request);
+        let denial = shard.kept.get(&hash.request)?;
         let holds = (denial.since..denial.until).contains(&now)
-            && denial.generation == self.generation(charges.as_slice())
+            && denial.generation == self.generation(hash)
             && denial
                 .charges
                 .iter()
@@ -86,19 +111,26 @@ impl DenialCache {
     }
 
     /// Caches a denial if the receipt makes the next identical request certain to be denied.
-    pub(crate) fn learn(&self, charges: &Charges<'_>, receipt: &Receipt, trip: RoundTrip) {
+    pub(crate) fn learn(
+        &self,
+        charges: &Charges<'_>,
+        hash: &RequestHash,
+        receipt: &Receipt,
+        trip: RoundTrip,
+    ) {
         let Some(receipt) = next_denial(charges.as_slice(), receipt) else { return };
         // The call may or may not have counted what happened since it was sent.
         let until = trip.sent + certain_for(charges.as_slice(), &receipt);
         if until <= trip.back {
             return;
         }
-        let hash = self.hash(charges);
-        let mut shard = self.shard(hash);
-        if shard.has_room(hash, trip.back) {
+        let mut shard = self.shard(hash.request);
+        if shard.has_room(hash.request, trip.back) {
             let charges = charges.as_slice().iter().map(OwnedCharge::from).collect();
+            let accounts = hash.accounts.clone();
             let (generation, since) = (trip.generation, trip.back);
-            shard.kept.insert(hash, CachedDenial { charges, receipt, generation, since, until });
+            let denial = CachedDenial { charges, accounts, receipt, generation, since, until };
+            shard.kept.insert(hash.request, denial);
         }
     }
 
@@ -106,36 +138,34 @@ impl DenialCache {
     /// in flight.
     pub(crate) fn forget(&self, charges: &Charges<'_>) {
         for charge in charges.as_slice() {
-            self.counter(charge).fetch_add(1, Ordering::Relaxed);
+            self.counter(self.hash_account(charge)).fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// The invalidation counters of these charges.
-    pub(crate) fn generation(&self, charges: &[Charge<'_>]) -> u64 {
-        let counters = charges.iter().map(|charge| self.counter(charge));
-        counters.fold(0, |sum, counter| sum.wrapping_add(counter.load(Ordering::Relaxed)))
+    /// The invalidation counters of a request's accounts.
+    pub(crate) fn generation(&self, hash: &RequestHash) -> u64 {
+        self.sum_of_counters(&hash.accounts)
     }
 
     /// The number of cached denials.
     pub(crate) fn len(&self) -> usize {
-        let is_known = |denial: &&CachedDenial| {
-            let charges: Vec<_> = denial.charges.iter().map(OwnedCharge::as_charge).collect();
-            denial.generation == self.generation(&charges)
-        };
+        let is_known =
+            |denial: &&CachedDenial| denial.generation == self.sum_of_counters(&denial.accounts);
         self.shards.iter().map(|shard| shard.lock().kept.values().filter(is_known).count()).sum()
     }
 
-    fn counter(&self, charge: &Charge<'_>) -> &AtomicU64 {
-        let hash = self.hasher.hash_one((charge.policy(), charge.identity().as_str()));
-        &self.forgotten[hash as usize % COUNTERS]
+    fn sum_of_counters(&self, accounts: &[u64]) -> u64 {
+        let counters = accounts.iter().map(|account| self.counter(*account));
+        counters.fold(0, |sum, counter| sum.wrapping_add(counter.load(Ordering::Relaxed)))
     }
 
-    fn hash(&self, charges: &Charges<'_>) -> u64 {
-        let mut hasher = self.hasher.build_hasher();
-        for charge in charges.as_slice() {
-            let account = (charge.policy(), charge.identity().as_str());
-            (account, charge.cost(), charge.quotas().as_slice()).hash(&mut hasher);
-        }
+    fn counter(&self, account: u64) -> &AtomicU64 {
+        &self.forgotten[account as usize % COUNTERS]
+    }
+
+    fn hash_account(&self, charge: &Charge<'_>) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        (self.seed, charge.policy(), charge.identity().as_str()).hash(&mut hasher);
         hasher.finish()
     }
 
@@ -222,15 +252,16 @@ mod tests {
         let store = MemoryStore::builder().clock(clock.clone()).build();
         let policy: Name = "api".parse().unwrap();
         let quotas = Quotas::new([Quota::per_minute(1)]).unwrap();
-        let cache = DenialCache::new();
+        let cache = DenialCache::new(None);
         for user in 0..20_000 {
             clock.advance(Duration::from_millis(1));
             let identity = Identity::user(&user.to_string());
             let charges = Charges::from(Charge::new(&policy, &identity, &quotas));
             let receipt = store.spend_now(&charges).unwrap();
             let trip = RoundTrip { sent: receipt.at, back: receipt.at, generation: 0 };
-            cache.learn(&charges, &receipt, trip);
-            assert!(cache.find(&charges, receipt.at).is_some(), "the next one is denied");
+            let hash = cache.hash(&charges);
+            cache.learn(&charges, &hash, &receipt, trip);
+            assert!(cache.find(&charges, &hash, receipt.at).is_some(), "the next one is denied");
         }
         let kept = cache.len();
         assert!((1000..4000).contains(&kept), "{kept} of 1000 that have not expired");

@@ -27,7 +27,7 @@ use tokio::time::Instant;
 use self::breaker::Breaker;
 pub use self::breaker::BreakerState;
 pub use self::builder::ResilientStoreBuilder;
-use self::denials::{DenialCache, RoundTrip};
+use self::denials::{DenialCache, RequestHash, RoundTrip};
 use self::journal::Journal;
 pub use self::key_errors::KeyError;
 use self::key_errors::KeyErrors;
@@ -141,7 +141,13 @@ impl ResilientStore {
         &self.0.redis
     }
 
-    async fn decide(&self, mode: Mode, charges: &Charges<'_>) -> Result<Receipt, StoreError> {
+    /// Asks Redis, or decides without it. A spend has the request's hash.
+    async fn decide(
+        &self,
+        mode: Mode,
+        charges: &Charges<'_>,
+        hash: Option<&RequestHash>,
+    ) -> Result<Receipt, StoreError> {
         let inner = &self.0;
         if let Err(open) = self.must_be_closed() {
             return self.fall_back(mode, charges, open);
@@ -150,7 +156,7 @@ impl ResilientStore {
             add(&inner.counts.queue_full, 1);
             return self.fall_back(mode, charges, RedisStoreError::QueueFull.into());
         };
-        match self.ask(mode, charges).await {
+        match self.ask(mode, charges, hash).await {
             Ok(receipt) => Ok(receipt),
             Err(error) => {
                 self.failed(&error, charges);
@@ -159,17 +165,23 @@ impl ResilientStore {
         }
     }
 
-    async fn ask(&self, mode: Mode, charges: &Charges<'_>) -> Result<Receipt, StoreError> {
+    async fn ask(
+        &self,
+        mode: Mode,
+        charges: &Charges<'_>,
+        hash: Option<&RequestHash>,
+    ) -> Result<Receipt, StoreError> {
         let inner = &self.0;
         let limit = self.replay_first(charges).await?;
-        let (sent, generation) = (inner.clock.now(), inner.denials.generation(charges.as_slice()));
+        let generation = hash.map_or(0, |hash| inner.denials.generation(hash));
+        let sent = inner.clock.now();
         let receipt = inner.redis.decide_within(limit, mode, charges.as_slice()).await?;
         let trip = RoundTrip { sent, back: inner.clock.now(), generation };
         inner.counts.answered(trip.back.saturating_since(trip.sent));
         inner.breaker.succeeded();
-        if mode == Mode::Spend {
+        if let Some(hash) = hash {
             inner.local.learn(written_by(charges.as_slice(), &receipt));
-            inner.denials.learn(charges, &receipt, trip);
+            inner.denials.learn(charges, hash, &receipt, trip);
             // A record makes the waits of cached denials longer.
             if charges.as_slice().iter().any(|charge| charge.on_denial() == OnDenial::Record) {
                 inner.denials.forget(charges);
@@ -387,15 +399,16 @@ impl ResilientInner {
 impl Store for ResilientStore {
     async fn spend(&self, charges: &Charges<'_>) -> Result<Receipt, StoreError> {
         let inner = &self.0;
-        if let Some(denied) = inner.denials.find(charges, inner.clock.now()) {
+        let hash = inner.denials.hash(charges);
+        if let Some(denied) = inner.denials.find(charges, &hash, inner.clock.now()) {
             add(&inner.counts.cache_hits, 1);
             return Ok(denied);
         }
-        self.decide(Mode::Spend, charges).await
+        self.decide(Mode::Spend, charges, Some(&hash)).await
     }
 
     async fn peek(&self, charges: &Charges<'_>) -> Result<Receipt, StoreError> {
-        self.decide(Mode::Peek, charges).await
+        self.decide(Mode::Peek, charges, None).await
     }
 
     async fn read(&self, charge: Charge<'_>) -> Result<AccountReading, StoreError> {
