@@ -6,6 +6,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::{StreamExt, stream};
 use parking_lot::Mutex;
 use slidegate::limit::{
     AccountReading, Charge, Charges, Difference, OnDenial, Quotas, Receipt, Settled, Settlement,
@@ -25,7 +26,8 @@ use crate::owned::OwnedCharge;
 /// when it ends.
 ///
 /// - A lease lasts for some thirty requests, at least 200 ms and eight round trips to the store, and at
-///   most as long as the charge permits. So a busy account has short leases, and one with ten requests a
+///   most as long as the charge permits, less a 128th: clocks of gateways may run that much slower than the
+///   store's. So a busy account has short leases, and one with ten requests a
 ///   second asks the store once a second.
 /// - It has what the account spends in three quarters of that time, and at most a quarter of what the store
 ///   has left for all processes. So no process takes what others need, and the last few units are spent
@@ -33,7 +35,8 @@ use crate::owned::OwnedCharge;
 /// - It is renewed in the background when an eighth of it is left, or what is used during two round trips.
 ///   A request that finds no lease is decided by the store, and so is one whose cost exceeds what is left
 ///   of each lease.
-/// - Leases are taken if they are for two requests at least, and for up to 100,000 accounts at a time.
+/// - Leases are taken if they are for two requests at least, for up to 100,000 accounts at a time, and an
+///   account has up to 16 that are not used up.
 ///   Others are decided by the store.
 /// - While the store fails, no leases are taken; existing ones are used up.
 ///
@@ -99,6 +102,21 @@ impl<S: Store> LeasedStore<S> {
         LeaseStats { accounts: accounts.table.len(), ..accounts.stats }
     }
 
+    /// Refunds what is unused of all leases, for a process that ends, and takes no more of them. Returns
+    /// the number of units. Each refund ends by the store's deadline. Units that could not be refunded stay
+    /// spent until they leave the window, and so do those of a lease that is on its way when its runtime
+    /// ends.
+    pub async fn release(&self) -> u64 {
+        let unused = self.0.accounts.lock().release();
+        let refund = async |(charge, at): (OwnedCharge, Timestamp)| {
+            let charge = charge.as_charge();
+            let refunded = self.0.store.refund(&charge.into(), Spent::At(at)).await;
+            refunded.map_or(0, |()| u64::from(charge.cost().get()))
+        };
+        let refunds = stream::iter(unused).map(refund).buffer_unordered(RELEASES_IN_FLIGHT);
+        refunds.fold(0, async |sum, units| sum + units).await
+    }
+
     async fn spend_leased(
         &self,
         charges: &Charges<'_>,
@@ -134,7 +152,9 @@ impl<S: Store> LeasedStore<S> {
             let until = sent + length;
             let mut rest = units.get();
             let now = store.0.clock.now();
-            store.0.accounts.lock().round_trip.add(now.saturating_since(sent));
+            if receipt.spent && !receipt.degraded {
+                store.0.accounts.lock().round_trip.add(now.saturating_since(sent));
+            }
             if store.0.accounts.lock().add(account, &charge.as_charge(), &receipt, sent, until) {
                 tokio::time::sleep(until.saturating_since(now)).await;
                 rest = store.0.accounts.lock().end(&charge.as_charge(), receipt.at);
@@ -230,6 +250,13 @@ impl<S: fmt::Debug> fmt::Debug for LeasedStore<S> {
 
 /// Maximum accounts whose demand is tracked.
 const MAX_ACCOUNTS: usize = 100_000;
+/// Maximum leases of an account that are not used up. Each has at most a quarter of what is left.
+const MAX_LEASES: usize = 16;
+/// Refunds of leases at the same time when the process ends.
+const RELEASES_IN_FLIGHT: usize = 64;
+/// By one of this many parts a lease is shorter than it may be. A clock of a gateway that is disciplined
+/// runs slower than the store's by a 2,000th at most, and one of a bad machine by a few times that.
+const CLOCK_MARGIN_PARTS: u32 = 128;
 /// With fewer, no idle ones are looked for.
 const MIN_SWEPT_ACCOUNTS: usize = 1024;
 /// Minimum interval between searches for idle accounts.
@@ -254,6 +281,8 @@ struct LeasedAccounts {
     swept_at: Timestamp,
     /// With so many accounts it is looked for idle ones.
     sweep_at: usize,
+    /// Whether no further leases are taken.
+    is_released: bool,
     round_trip: AverageRoundTrip,
     stats: LeaseStats,
 }
@@ -313,14 +342,14 @@ impl LeasedAccounts {
         lease: Duration,
         now: Timestamp,
     ) -> Option<(Receipt, Option<WantedLease>)> {
-        let round_trip = self.round_trip.0;
+        let (round_trip, is_released) = (self.round_trip.0, self.is_released);
         let account = self.watch(charge, lease, now)?;
         account.demand.add(charge.cost().get(), now, account.slice());
         let taken = account.leases.iter_mut().find(|lease| lease.has(charge, now))?;
         taken.left -= charge.cost().get();
         let (at, sent) = (taken.at, taken.sent);
         let standings = account.standings(sent, now);
-        let wanted = account.wanted(charge, round_trip, now);
+        let wanted = account.wanted(charge, round_trip, now).filter(|_| !is_released);
         self.stats.decisions += 1;
         Some((Receipt { spent: true, at, standings, ..Receipt::default() }, wanted))
     }
@@ -337,11 +366,12 @@ impl LeasedAccounts {
         if receipt.spent && !receipt.degraded {
             self.round_trip.add(took);
         }
-        let round_trip = self.round_trip.0;
+        let (round_trip, is_released) = (self.round_trip.0, self.is_released);
         let account = self.find(charge)?;
         account.know(receipt, sent);
         receipt.standings = account.with_leases(&receipt.standings, sent);
-        if receipt.spent { account.wanted(charge, round_trip, sent) } else { None }
+        let takes_more = receipt.spent && !is_released;
+        if takes_more { account.wanted(charge, round_trip, sent) } else { None }
     }
 
     /// Adds the unused units of the leases to the store's reply.
@@ -367,12 +397,13 @@ impl LeasedAccounts {
         sent: Timestamp,
         until: Timestamp,
     ) -> bool {
+        let is_released = self.is_released;
         let Some(account) = self.find(charge).filter(|account| account.id == id) else {
             return false;
         };
         account.renewing_until = Timestamp::default();
         account.know(receipt, sent);
-        if !receipt.spent || receipt.degraded {
+        if !receipt.spent || receipt.degraded || is_released {
             return false;
         }
         let left = charge.cost().get();
@@ -405,6 +436,23 @@ impl LeasedAccounts {
         lease.map(|lease| lease.left += charge.cost().get()).is_some()
     }
 
+    /// Removes all leases and takes no more. Returns the unused units, each with the time of its spend.
+    fn release(&mut self) -> Vec<(OwnedCharge, Timestamp)> {
+        self.is_released = true;
+        let mut unused = Vec::new();
+        for (Account { policy, identity }, account) in &mut self.table {
+            for lease in account.leases.drain(..) {
+                let charge = Charge::new(policy, identity, &account.quotas);
+                let left = NonZeroU32::new(lease.left);
+                let charge = left.and_then(|left| charge.with_cost(left).ok());
+                let charge = charge.map(|charge| charge.leased(Some(account.longest)));
+                unused.extend(charge.map(|charge| (OwnedCharge::from(&charge), lease.at)));
+                self.stats.refunded += u64::from(lease.left);
+            }
+        }
+        unused
+    }
+
     fn forget(&mut self, charges: &Charges<'_>) {
         for charge in charges.as_slice() {
             self.table.remove(&account_of(charge));
@@ -435,7 +483,7 @@ impl LeasedAccounts {
         let account =
             self.table.entry(name).or_insert_with(|| LeasedAccount::new(self.made, charge, lease));
         if account.quotas != *charge.quotas() || account.longest != lease {
-            if !account.leases.is_empty() {
+            if account.has_leases(now) {
                 return None;
             }
             *account = LeasedAccount::new(self.made, charge, lease);
@@ -492,7 +540,7 @@ impl LeasedAccount {
         let used_up = Duration::try_from_secs_f64(used_up);
         let used_up = used_up.unwrap_or(self.longest);
         let shortest = MIN_LEASE.max(round_trip * MIN_ROUND_TRIPS);
-        let length = used_up.max(shortest).min(self.longest);
+        let length = used_up.max(shortest).min(self.longest - clock_margin(self.longest));
         let demand = (per_second * length.as_secs_f64() * FILLED) as u32;
         let meanwhile = (per_second * 2.0 * round_trip.as_secs_f64()) as u32;
         let remaining = self.known.iter().map(Standing::remaining).min()?;
@@ -504,6 +552,12 @@ impl LeasedAccount {
             || length <= 2 * round_trip;
         if now < self.renewing_until || is_enough || is_useless {
             return None;
+        }
+        if self.leases.len() >= MAX_LEASES {
+            self.leases.retain(|lease| lease.left > 0 && now < lease.until);
+            if self.leases.len() >= MAX_LEASES {
+                return None;
+            }
         }
         self.renewing_until = now + length;
         Some(WantedLease { account: self.id, units: NonZeroU32::new(units)?, length })
@@ -543,8 +597,13 @@ impl LeasedAccount {
         standings.iter().map(with).collect()
     }
 
+    /// Leases that have ended are not removed if the runtime of their task has ended.
+    fn has_leases(&self, now: Timestamp) -> bool {
+        self.leases.iter().any(|lease| now < lease.until)
+    }
+
     fn is_idle(&self, now: Timestamp) -> bool {
-        self.leases.is_empty() && now.saturating_since(self.demand.since) > 2 * self.longest
+        !self.has_leases(now) && now.saturating_since(self.demand.since) > 2 * self.longest
     }
 }
 
@@ -581,6 +640,11 @@ impl AverageRoundTrip {
     fn add(&mut self, took: Duration) {
         self.0 = if self.0.is_zero() { took } else { self.0 * 7 / 8 + took / 8 };
     }
+}
+
+/// How much shorter a lease is than it may be.
+fn clock_margin(longest: Duration) -> Duration {
+    (longest / CLOCK_MARGIN_PARTS).max(Duration::from_millis(1)).min(longest)
 }
 
 fn account_of(charge: &Charge<'_>) -> Account {

@@ -138,6 +138,7 @@ struct World {
     calls: Arc<AtomicU64>,
     policy: Name,
     identity: Identity,
+    lease: Duration,
     /// As the ledger has them: the window and the lease.
     quotas: Quotas,
 }
@@ -145,6 +146,10 @@ struct World {
 impl World {
     /// A gateway for each list of ways, which its calls take in turn.
     fn new(quota: Quota, ways: &[Vec<Way>]) -> Self {
+        Self::with_lease(LEASE, quota, ways)
+    }
+
+    fn with_lease(lease: Duration, quota: Quota, ways: &[Vec<Way>]) -> Self {
         let start = Instant::now();
         let store_clock = VirtualClock::new(start, 0);
         let ledgers = MemoryStore::builder().clock(store_clock.clone()).build();
@@ -160,9 +165,10 @@ impl World {
             LeasedStore::with_clock(link, VirtualClock::new(start, [0, -900_000, 5_000_000][i]))
         };
         let gateways = ways.iter().enumerate().map(gateway).collect();
-        let quota = Quota::new(quota.units(), quota.window() + LEASE).unwrap();
+        let quota = Quota::new(quota.units(), quota.window() + lease).unwrap();
         let (policy, identity) = ("api".parse().unwrap(), Identity::user("ann"));
-        Self { start, store_clock, gateways, calls, policy, identity, quotas: quota.into() }
+        let quotas = quota.into();
+        Self { start, store_clock, gateways, calls, policy, identity, lease, quotas }
     }
 
     fn now_ms(&self) -> u64 {
@@ -171,7 +177,7 @@ impl World {
 
     fn charge(&self, cost: u32) -> Charge<'_> {
         let charge = Charge::new(&self.policy, &self.identity, &self.quotas);
-        charge.with_cost(NonZeroU32::new(cost).unwrap()).unwrap().leased(Some(LEASE))
+        charge.with_cost(NonZeroU32::new(cost).unwrap()).unwrap().leased(Some(self.lease))
     }
 
     /// Sends a request. Returns when it was admitted, if it was: when it was decided here, or when
@@ -259,9 +265,11 @@ async fn play(world: Arc<World>, steps: Vec<Step>) -> Vec<Vec<(u64, u32)>> {
     let admitted = Arc::new(Mutex::new(Vec::new()));
     let mut tasks = Vec::new();
     let mut leaps_ms = vec![0];
+    let lease_ms = world.lease.as_millis() as u64;
+    let slower = lease_ms / LEASE_MS;
     for step in steps {
         match step {
-            Step::Wait { ms } => sleep(Duration::from_millis(ms)).await,
+            Step::Wait { ms } => sleep(Duration::from_millis(ms * slower)).await,
             Step::Leap { by_ms } => {
                 world.store_clock.step(by_ms);
                 if by_ms > 0 {
@@ -283,7 +291,7 @@ async fn play(world: Arc<World>, steps: Vec<Step>) -> Vec<Vec<(u64, u32)>> {
                     for _ in 0..requests {
                         let at_ms = world.send(gateway, 1).await;
                         admitted.lock().extend(at_ms.map(|at_ms| (at_ms, 1)));
-                        sleep(Duration::from_millis(every_ms)).await;
+                        sleep(Duration::from_millis(every_ms * slower)).await;
                     }
                 }));
                 sleep(Duration::from_millis(3)).await;
@@ -296,7 +304,7 @@ async fn play(world: Arc<World>, steps: Vec<Step>) -> Vec<Vec<(u64, u32)>> {
     let admitted = admitted.lock().clone();
     let ends = leaps_ms.iter().skip(1).copied().chain([u64::MAX]);
     let parts = leaps_ms.iter().zip(ends).map(|(leap_ms, end_ms)| {
-        let start_ms = if *leap_ms == 0 { 0 } else { leap_ms + LEASE_MS };
+        let start_ms = if *leap_ms == 0 { 0 } else { leap_ms + lease_ms };
         admitted.iter().copied().filter(|(at, _)| (start_ms..end_ms).contains(at)).collect()
     });
     parts.collect()
@@ -312,15 +320,17 @@ proptest! {
     #[test]
     fn no_window_ever_sees_more_than_the_units(
         units in 4..120_u32,
+        lease_ms in prop::sample::select(vec![LEASE_MS, 4 * LEASE_MS, 10 * LEASE_MS]),
         steps in prop::collection::vec(step(), 1..25),
         ways in prop::collection::vec(prop::collection::vec(way(), 0..60), 3),
     ) {
-        let window = Duration::from_millis(10 * LEASE_MS);
+        let (lease, window_ms) = (Duration::from_millis(lease_ms), 10 * lease_ms);
+        let window = Duration::from_millis(window_ms);
         let quota = Quota::new(NonZeroU32::new(units).unwrap(), window).unwrap();
         virtual_time().block_on(async {
-            let world = Arc::new(World::new(quota, &ways));
+            let world = Arc::new(World::with_lease(lease, quota, &ways));
             for part in play(world.clone(), steps).await {
-                let most = most_in_window(part, 10 * LEASE_MS);
+                let most = most_in_window(part, window_ms);
                 prop_assert!(most <= units, "{most} of {units}");
             }
             LEASED.fetch_add(world.decided_from_leases(), Ordering::Relaxed);
@@ -460,6 +470,47 @@ fn no_gateway_takes_more_than_a_quarter_of_what_is_left() {
         world.admitted(1, 100, 0).await;
         let receipt = world.gateways[1].peek(&world.charge(1).into()).await.unwrap();
         assert_eq!((receipt.spent, receipt.standings[0].remaining()), (false, 0));
+    });
+}
+
+#[test]
+fn a_lease_ends_early_enough_for_clocks_that_run_slow() {
+    virtual_time().block_on(async {
+        let lease = Duration::from_secs(2);
+        let world = World::with_lease(lease, Quota::per_minute(1000), &[vec![]]);
+        let mut asked = world.start;
+        while world.gateways[0].stats().leases == 0 {
+            asked = Instant::now();
+            world.admitted(0, 1, 100).await;
+        }
+        // Nothing is requested until a clock that runs slower by a 200th shows the end of the lease.
+        sleep(asked + lease.mul_f64(0.995) - Instant::now()).await;
+        let before = world.decided_from_leases();
+        world.admitted(0, 1, 0).await;
+        assert_eq!(world.decided_from_leases(), before);
+    });
+}
+
+#[test]
+fn a_process_that_ends_gives_its_leases_back() {
+    virtual_time().block_on(async {
+        let world = World::new(Quota::per_minute(1000), &[vec![], vec![]]);
+        assert_eq!(world.admitted(0, 100, 0).await, 100);
+        // No lease is on its way then.
+        sleep(Duration::from_millis(10)).await;
+        let stats = world.gateways[0].stats();
+        let in_hand = stats.units - stats.decisions - stats.refunded;
+        assert!(in_hand > 0, "{stats:?}");
+        assert_eq!(world.gateways[0].release().await, in_hand);
+        let receipt = world.gateways[1].peek(&world.charge(1).into()).await.unwrap();
+        assert_eq!(receipt.standings[0].remaining(), 900, "before a lease is over");
+        assert_eq!(world.admitted(0, 50, 0).await, 50, "the store decides");
+        sleep(2 * LEASE).await;
+        assert_eq!(world.gateways[0].stats().leases, stats.leases, "no more are taken");
+        assert_eq!(
+            world.gateways[1].peek(&world.charge(1).into()).await.unwrap().standings[0].remaining(),
+            850
+        );
     });
 }
 
