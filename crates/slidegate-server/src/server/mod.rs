@@ -57,6 +57,8 @@ pub(crate) fn run(sources: Sources) -> anyhow::Result<()> {
     ended
 }
 
+/// How long the end waits until unused units of leases are refunded: thousands of accounts take less.
+const LAST_REFUNDS_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long the end waits for the collector of spans to take the last ones.
 const LAST_EXPORT_TIMEOUT: Duration = Duration::from_secs(3);
 
@@ -96,6 +98,13 @@ async fn serve(
         }
     };
     let (cut_off, ()) = tokio::join!(finish, leave);
+    if let Some(store) = server.live.gate().store().redis() {
+        tokio::select! {
+            units = store.release() => tracing::debug!(units, "refunded the unused units of leases"),
+            () = tokio::time::sleep(LAST_REFUNDS_TIMEOUT) => {}
+            () = stop.next() => {}
+        }
+    }
     if let Some(tracer) = &server.tracer {
         tokio::select! {
             () = tracer.shut_down(LAST_EXPORT_TIMEOUT) => {}
