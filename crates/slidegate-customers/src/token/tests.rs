@@ -121,7 +121,7 @@ fn a_token_is_forgotten_when_it_expires() {
     let shared: Arc<dyn Clock> = Arc::new(clock.clone());
     let lifetime = |seconds: u64| {
         let token = remembered(clock.now() + Duration::from_secs(seconds));
-        let now = std::time::Instant::now();
+        let now = tokio::time::Instant::now().into_std();
         UntilExpired(Arc::clone(&shared)).expire_after_create(&numbered(1), &token, now)
     };
     assert_eq!(lifetime(60), Some(Duration::from_secs(60)));
