@@ -298,11 +298,11 @@ fn retry_pause(failures: u32) -> Duration {
 
 enum KeySetSource {
     Url { uri: Uri, fetcher: Box<Fetcher> },
-    File { path: PathBuf, version: Mutex<Option<FileVersion>> },
+    File { path: PathBuf, version: Mutex<Option<KeyFileVersion>> },
 }
 
 /// What differs after a file was written. The length, because some clocks of file systems are coarse.
-type FileVersion = (SystemTime, u64);
+type KeyFileVersion = (SystemTime, u64);
 
 #[derive(Debug, thiserror::Error)]
 enum ReadError {
@@ -349,7 +349,7 @@ impl KeySetSource {
     }
 }
 
-fn file_version(path: &Path) -> Option<FileVersion> {
+fn file_version(path: &Path) -> Option<KeyFileVersion> {
     let metadata = fs::metadata(path).ok()?;
     Some((metadata.modified().ok()?, metadata.len()))
 }

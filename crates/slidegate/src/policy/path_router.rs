@@ -61,7 +61,7 @@ struct PatternRouter<T> {
     /// Leads to a place in `values`.
     router: Router<usize>,
     values: Vec<T>,
-    patterns: Vec<Segments>,
+    patterns: Vec<PatternSegments>,
 }
 
 impl<T> Default for PatternSet<T> {
@@ -73,7 +73,7 @@ impl<T> Default for PatternSet<T> {
 impl<T: Default> PatternSet<T> {
     /// The value of a pattern, which must be a good one. It is added if need be.
     pub(crate) fn entry(&mut self, pattern: &str) -> &mut T {
-        let segments = Segments::new(pattern);
+        let segments = PatternSegments::new(pattern);
         let index = self.0.iter_mut().position(|router| router.add(&segments));
         let index = index.unwrap_or_else(|| {
             self.0.push(PatternRouter::default());
@@ -111,7 +111,7 @@ impl<T> Default for PatternRouter<T> {
 
 impl<T: Default> PatternRouter<T> {
     /// Adds a pattern, unless it is there. Returns false if another pattern could match the same path.
-    fn add(&mut self, segments: &Segments) -> bool {
+    fn add(&mut self, segments: &PatternSegments) -> bool {
         if self.patterns.contains(segments) {
             return true;
         }
@@ -130,7 +130,7 @@ impl<T: Default> PatternRouter<T> {
 /// The segments of a pattern, with parameters named by their number, so that patterns that differ in
 /// these names only are equal.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Segments(Vec<PatternSegment>);
+struct PatternSegments(Vec<PatternSegment>);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum PatternSegment {
@@ -144,7 +144,7 @@ enum PatternSegment {
     Rest(String),
 }
 
-impl Segments {
+impl PatternSegments {
     fn new(pattern: &str) -> Self {
         let mut parameters = 0;
         let segments = pattern.split('/').map(|segment| {
