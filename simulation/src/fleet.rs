@@ -99,7 +99,10 @@ impl Fleet {
     }
 
     fn join(&mut self) {
-        let network = Network::new(self.redis.clone(), self.scenario.round_trip);
+        let Scenario { round_trip, round_trip_of_others, .. } = self.scenario;
+        let is_other = self.gateways.len() % 2 == 1;
+        let round_trip = round_trip_of_others.filter(|_| is_other).unwrap_or(round_trip);
+        let network = Network::new(self.redis.clone(), round_trip);
         let clock = VirtualClock::new(self.start, SKEW.mul_f64(fastrand::f64()));
         let clock = clock.with_rate(1.0 + DRIFT * (2.0 * fastrand::f64() - 1.0));
         let gateway = Gateway::new(&self.scenario, network, clock, self.true_time);

@@ -27,7 +27,7 @@ pub struct RoundTripTime {
 
 impl RoundTripTime {
     /// Within a data centre.
-    pub const NEAR: Self = Self { time: Duration::from_micros(200), jitter: 0.5, loss: 0.0 };
+    pub const NEAR: Self = Self { time: Duration::from_micros(200), jitter: 0.5, loss: 0.0001 };
     /// Between zones of a region.
     pub const REGION: Self = Self { time: Duration::from_millis(1), jitter: 0.5, loss: 0.0001 };
     /// Between regions.

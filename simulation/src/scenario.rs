@@ -26,6 +26,8 @@ pub struct Scenario {
     pub consistency: Consistency,
     /// The way from each gateway to Redis.
     pub round_trip: RoundTripTime,
+    /// The way from every other gateway, if it is another.
+    pub round_trip_of_others: Option<RoundTripTime>,
     /// Calls to Redis that take longer are failures.
     pub deadline: Duration,
     /// How many requests there are, as a multiple of the quotas of all accounts. In the first window
@@ -81,6 +83,7 @@ impl Scenario {
             quota,
             consistency: Consistency::Sync,
             round_trip: RoundTripTime::NEAR,
+            round_trip_of_others: None,
             deadline: Duration::from_secs(1),
             demand: 2.0,
             warm_up: quota.window() * 2,

@@ -63,6 +63,19 @@ fn a_hundred_gateways_share_a_hot_account_and_none_starves() {
     }
 }
 
+#[test]
+fn gateways_in_another_region_get_their_part_of_a_hot_account() {
+    for gateways in [2, 100] {
+        let figures = run(&Scenario {
+            gateways,
+            round_trip_of_others: Some(RoundTripTime::FAR),
+            ..leased(Quota::per_minute(10_000))
+        });
+        assert!(figures.used >= 0.95, "{figures:?}");
+        assert!(figures.least_share >= 0.5, "{figures:?}");
+    }
+}
+
 /// Gateways that join, pause with leases in hand and on their way, and die, at a network that loses
 /// messages.
 fn turmoil(seed: u64) -> Scenario {
