@@ -210,13 +210,59 @@ fn a_key_that_has_ended_is_charged_by_name_without_its_customer() {
     let charged = || {
         let policies = gate.policies();
         let charge = policies.descriptor_charges("edge", &[("api_key", "k1")]).next().unwrap();
-        futures_ready(gate.peek_named(&[charge])).unwrap()
+        let customer = NamedCharge { identity: Identity::customer("acme"), ..charge };
+        let of_customer = futures_ready(gate.peek_named(&[customer])).unwrap();
+        let charged = futures_ready(gate.peek_named(&[charge])).unwrap();
+        assert_eq!(account_and_plan(&of_customer).1, account_and_plan(&charged).1);
+        charged
     };
     clock.advance(Duration::from_millis(59_999));
     assert_eq!(account_and_plan(&charged()), ("customer:acme", "pro"));
     clock.advance(Duration::from_millis(1));
     let own = Identity::api_key(b"k1");
     assert_eq!(account_and_plan(&charged()), (own.as_str(), "free"));
+}
+
+#[test]
+fn too_many_credentials_are_no_way_around_lists_and_bans() {
+    let wait = Duration::from_millis(300);
+    let key = Bearer::new().key(KeyStatus::Unchecked { retry_after: wait });
+    let token = Bearer::new().token(TokenStatus::Unchecked { retry_after: wait });
+    let by_address = || Policies::builder().policy(Policy::new("api").quota("9/min"));
+    let list = |list: AccessList| gate_at(by_address().blocked(list).build().unwrap()).0;
+    let banned = list(AccessList::new());
+    let ban = Override {
+        identity: Identity::customer("mallory"),
+        policy: None,
+        action: Action::Ban,
+        until: banned.now() + Duration::from_secs(60),
+    };
+    banned.admin().replace_overrides(Overrides::new([ban]).unwrap());
+    let headers = sent("k");
+    for (gate, unknown_key, unknown_token) in [
+        (list(AccessList::new()), false, false),
+        (list(AccessList::new().path("/admin")), false, false),
+        (list(AccessList::new().user("mallory")), false, true),
+        (list(AccessList::new().customer("mallory")), true, true),
+        (banned, true, true),
+    ] {
+        for (bearer, is_refused) in [(&key, unknown_key), (&token, unknown_token)] {
+            let verdict = decide(&gate, &get(&headers).bearer(bearer)).verdict();
+            let refused = Verdict::Block(Block::UncheckedCredentials { retry_after: wait });
+            assert_eq!(verdict == refused, is_refused, "{verdict:?} for {bearer:?}");
+        }
+    }
+}
+
+#[test]
+fn credentials_that_were_not_checked_matter_only_where_they_are_asked_for() {
+    let by_user = Policy::new("api").identity([Source::User, Source::ApiKey]).quota("9/min");
+    let (gate, _) = gate_at(Policies::builder().policy(by_user).build().unwrap());
+    let bearer = Bearer::new().key(KeyStatus::Unchecked { retry_after: Duration::from_secs(1) });
+    let headers = sent("k");
+    let facts = get(&headers).bearer(&bearer);
+    assert!(!decide(&gate, &facts).is_allowed());
+    assert!(decide(&gate, &facts.user("ann")).is_allowed(), "the application names the user");
 }
 
 fn account_and_plan(decision: &Decision) -> (&str, &str) {

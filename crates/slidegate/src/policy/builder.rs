@@ -9,7 +9,7 @@ use std::time::Duration;
 use http::{HeaderName, header};
 
 use crate::chosen::ChosenBound;
-use crate::limit::{Name, NameError, Quota, Quotas};
+use crate::limit::{Name, NameError, Quota, Quotas, Timestamp};
 use crate::policy::api_key::{ApiKey, CheckedKey, KeyHash, UnknownKeys};
 use crate::policy::bad_request::credentials_headers;
 use crate::policy::checked::{CheckedPolicy, Limits};
@@ -235,10 +235,21 @@ fn longest_lease(
     Ok(Some(longest))
 }
 
-/// The plan of each customer: of one whose keys have several, that of any.
-fn customer_plans(api_keys: &HashMap<Identity, CheckedKey>) -> HashMap<Identity, Arc<CheckedPlan>> {
-    let plan_of = |key: &CheckedKey| Some((key.customer?, key.plan.clone()?));
-    api_keys.values().filter_map(plan_of).collect()
+/// The plan of each customer, and when it ends with the key that ends last: of one whose keys have several,
+/// that of one of these.
+fn customer_plans(
+    api_keys: &HashMap<Identity, CheckedKey>,
+) -> HashMap<Identity, (Arc<CheckedPlan>, Option<Timestamp>)> {
+    let mut plans = HashMap::new();
+    for key in api_keys.values() {
+        let (Some(customer), Some(plan)) = (key.customer, &key.plan) else { continue };
+        let known = plans.entry(customer).or_insert_with(|| (plan.clone(), key.expires));
+        let is_later = known.1.is_some_and(|known| key.is_valid(known));
+        if is_later {
+            *known = (plan.clone(), key.expires);
+        }
+    }
+    plans
 }
 
 /// Gathers what is wrong while a set of policies is checked, and the plans that are good.

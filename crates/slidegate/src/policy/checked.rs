@@ -266,13 +266,17 @@ impl Policies {
     pub fn plan_keys(&self) -> impl Iterator<Item = (&Identity, &Name)> {
         let keys = self.api_keys.iter().filter(|(_, key)| key.customer.is_none());
         let keys = keys.filter_map(|(identity, key)| Some((identity, key.plan.as_ref()?)));
-        keys.chain(&self.customer_plans).map(|(identity, plan)| (identity, &plan.name))
+        let customers = self.customer_plans.iter().map(|(identity, (plan, _))| (identity, plan));
+        keys.chain(customers).map(|(identity, plan)| (identity, &plan.name))
     }
 
     /// The plan that an identity has by the listed API keys that have not ended by `now`.
     pub(crate) fn plan_of(&self, identity: &Identity, now: Timestamp) -> Option<&Arc<CheckedPlan>> {
         match identity.kind() {
-            "customer" => self.customer_plans.get(identity),
+            "customer" => {
+                let (plan, expires) = self.customer_plans.get(identity)?;
+                expires.is_none_or(|expires| now < expires).then_some(plan)
+            }
             _ => self.listed_key(identity, now)?.plan.as_ref(),
         }
     }

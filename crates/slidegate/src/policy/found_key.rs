@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::limit::{Quotas, Timestamp};
 use crate::policy::api_key::{CheckedKey, UnknownKeys};
+use crate::policy::overrides::OverridesAt;
 use crate::policy::source::API_KEY;
 use crate::policy::{
     CheckedPolicy, Facts, Identity, KeyHash, KeyStatus, Policies, Source, TokenStatus,
@@ -138,8 +139,9 @@ impl Policies {
         };
         // What cannot be told does not matter where a source before it gives an identity.
         let is_asked = |block: &Block, reads: &dyn Fn(&Source) -> bool| {
-            let is_needed =
-                |source: &Source| *block != Block::KeysUnavailable || source.read(facts).is_none();
+            let is_known =
+                !matches!(block, Block::KeysUnavailable | Block::UncheckedCredentials { .. });
+            let is_needed = |source: &Source| is_known || source.read(facts).is_none();
             policy.identity.iter().take_while(|source| is_needed(source)).any(reads)
         };
         // The default plan may be too small, and a denial for it a 429 because of an outage.
@@ -158,6 +160,30 @@ impl Policies {
                 by_plan || is_asked(block, &Source::reads_token)
             })
         })
+    }
+
+    /// Why a request is refused whose credentials were not checked, because there were too many of its
+    /// address, if lists or overrides name those who could be their bearers: else a blocked or banned
+    /// customer would pass by sending more of them than are checked.
+    pub(crate) fn refusal_by_lists(
+        &self,
+        facts: &Facts<'_>,
+        overrides: Option<OverridesAt<'_>>,
+    ) -> Option<Block> {
+        let (key, token) = (facts.key?.state, facts.bearer?.token);
+        let names = |is_named: fn(&Source) -> bool| {
+            self.blocked.sources.iter().any(is_named)
+                || overrides.is_some_and(|overrides| overrides.sources().iter().any(is_named))
+        };
+        match (key, token) {
+            (KeyState::Unchecked { retry_after }, _) if names(|it| *it == Source::Customer) => {
+                Some(Block::UncheckedCredentials { retry_after })
+            }
+            (_, TokenStatus::Unchecked { retry_after }) if names(Source::reads_token) => {
+                Some(Block::UncheckedCredentials { retry_after })
+            }
+            _ => None,
+        }
     }
 
     /// Whether the key is in the policies' own list and has not ended by `now`.
@@ -190,7 +216,8 @@ impl Policies {
         self.issued(key).map_or_else(|| Identity::api_key(key), |(identity, _)| *identity)
     }
 
-    /// The identity whose account an identity spends from: the customer's, for the API key of a customer.
+    /// The identity whose account an identity spends from: the customer's, for the API key of a customer,
+    /// also if the key has ended, because an operator who names it means its customer.
     pub fn account_of(&self, identity: Identity) -> Identity {
         let key = (identity.kind() == "api-key").then(|| self.api_keys.get(&identity)).flatten();
         key.and_then(|key| key.customer).unwrap_or(identity)

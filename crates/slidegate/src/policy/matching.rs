@@ -45,7 +45,8 @@ pub struct Policies {
     pub(crate) credentials_headers: Vec<HeaderName>,
     pub(crate) plans: BTreeMap<Name, Arc<CheckedPlan>>,
     pub(crate) api_keys: HashMap<Identity, CheckedKey>,
-    pub(crate) customer_plans: HashMap<Identity, Arc<CheckedPlan>>,
+    /// The plan of each customer, and when the last of its keys with that plan ends.
+    pub(crate) customer_plans: HashMap<Identity, (Arc<CheckedPlan>, Option<Timestamp>)>,
     pub(crate) has_sha256_keys: bool,
     pub(crate) has_expiring_keys: bool,
     /// Whether anything depends on the API key of a request.
@@ -242,6 +243,7 @@ impl Policies {
         if let Some(overrides) = overrides {
             matches.note(overrides.of_request(facts));
         }
+        matches.refused = self.refusal_by_lists(facts, overrides);
         for index in self.router.find(&readings) {
             let policy = &self.policies[index as usize];
             if !selects(policy) || policy.skips_found(facts).is_some() {

@@ -191,6 +191,11 @@ impl<'o> OverridesAt<'o> {
         named.fold(effect, OverrideEffect::and)
     }
 
+    /// Where the identities are read that are banned or exempt without a policy.
+    pub(crate) fn sources(self) -> &'o [Source] {
+        &self.overrides.sources
+    }
+
     /// The overrides under all policies of an address whose network has overrides, and of everyone,
     /// if the identity is named and there is no request to find more in.
     pub(crate) fn around(self, identity: &Identity) -> OverrideEffect {
