@@ -57,8 +57,10 @@ impl KeyRecord {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum TableEntry {
     Known(KnownKey),
-    /// It is in the source, but what its row says cannot be read.
-    Unreadable,
+    /// It is in the source, but what its row says cannot be read, apart from when it ends.
+    Unreadable {
+        expires: Option<Timestamp>,
+    },
 }
 
 /// The plan or the quotas of a key, which many keys share.
@@ -105,7 +107,9 @@ impl KeyTable {
     pub(crate) fn find(&self, digest: KeyDigest) -> Option<TableEntry> {
         let shard = self.shard(digest).read();
         let KeyRecord { customer, terms, expires, .. } = shard.get(&digest)?;
-        let Some(terms) = terms else { return Some(TableEntry::Unreadable) };
+        let Some(terms) = terms else {
+            return Some(TableEntry::Unreadable { expires: expires.timestamp() });
+        };
         Some(TableEntry::Known(KnownKey {
             customer: customer.as_deref().map(Arc::from),
             plan: terms.plan.clone(),
@@ -132,14 +136,19 @@ impl KeyTable {
         }
     }
 
-    /// Keeps a key whose row cannot be read as it is known. One that is not known is kept as unreadable.
-    pub(crate) fn keep(&self, digest: KeyDigest) {
+    /// Keeps a key whose row cannot be read as it is known, but for its end, if it has one: a key that ends
+    /// has to end, whatever else is wrong with its row. One that is not known is kept as unreadable.
+    pub(crate) fn keep(&self, digest: KeyDigest, expires: KeyExpiry) {
         let generation = self.generation.load(Ordering::Relaxed);
-        let unreadable =
-            KeyRecord { customer: None, terms: None, expires: KeyExpiry::NEVER, generation };
         let mut shard = self.shard(digest).write();
-        if !shard.contains_key(&digest) && self.has_room() {
-            shard.insert(digest, unreadable);
+        match shard.get_mut(&digest) {
+            Some(known) if expires != KeyExpiry::NEVER => known.expires = expires,
+            Some(_) => {}
+            None if self.has_room() => {
+                let unreadable = KeyRecord { customer: None, terms: None, expires, generation };
+                shard.insert(digest, unreadable);
+            }
+            None => {}
         }
     }
 
@@ -212,8 +221,8 @@ impl TablePass<'_> {
     }
 
     /// Keeps a key whose row cannot be read, as [`KeyTable::keep`] does.
-    pub(crate) fn keep(&mut self, digest: KeyDigest) {
-        self.table.keep(digest);
+    pub(crate) fn keep(&mut self, digest: KeyDigest, expires: KeyExpiry) {
+        self.table.keep(digest, expires);
         if let Some(record) = self.table.shard(digest).write().get_mut(&digest) {
             record.generation = self.table.generation.load(Ordering::Relaxed);
         }
@@ -318,7 +327,7 @@ mod tests {
                         model.insert(key, Some(value));
                     }
                     Step::Unreadable(key) => {
-                        table.keep(digest(key));
+                        table.keep(digest(key), KeyExpiry::NEVER);
                         model.entry(key).or_insert(None);
                     }
                     Step::Pass { rows, unreadable, finished } => {
@@ -337,7 +346,7 @@ mod tests {
                             }
                         }
                         for key in unreadable {
-                            pass.keep(digest(key));
+                            pass.keep(digest(key), KeyExpiry::NEVER);
                             model.entry(key).or_insert(None);
                             seen.push(key);
                         }
@@ -350,7 +359,7 @@ mod tests {
                 for key in 0..40 {
                     let expected = model.get(&key).map(|value| match value {
                         Some(value) => TableEntry::Known(known(*value)),
-                        None => TableEntry::Unreadable,
+                        None => TableEntry::Unreadable { expires: None },
                     });
                     prop_assert_eq!(table.find(digest(key)), expected, "key {}", key);
                 }
@@ -383,7 +392,7 @@ mod tests {
         table.change(digest(2), record(2));
         assert_eq!(table.exceeded_capacity(), None, "it has its place");
         table.change(digest(4), record(1));
-        table.keep(digest(5));
+        table.keep(digest(5), KeyExpiry::NEVER);
         assert_eq!((table.len(), table.exceeded_capacity()), (3, Some(3)));
         assert!(is_known(2) && !is_known(4) && !is_known(5));
         // The places of deleted keys are free after the pass that does not see them.
@@ -394,6 +403,19 @@ mod tests {
             assert_eq!(table.exceeded_capacity(), expected);
         }
         assert!(is_known(4) && !is_known(1));
+    }
+
+    #[test]
+    fn the_end_of_a_key_is_known_whatever_else_its_row_says() {
+        let table = KeyTable::new();
+        let ended = KeyExpiry(7);
+        table.change(digest(1), record(1000));
+        table.keep(digest(1), ended);
+        let expected = KnownKey { expires: ended.timestamp(), ..known(1000) };
+        assert_eq!(table.find(digest(1)), Some(TableEntry::Known(expected)));
+        table.begin_pass().keep(digest(2), ended);
+        let expires = ended.timestamp();
+        assert_eq!(table.find(digest(2)), Some(TableEntry::Unreadable { expires }));
     }
 
     #[test]

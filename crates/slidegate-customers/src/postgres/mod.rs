@@ -188,8 +188,11 @@ impl PostgresKeys {
         match self.0.table.find(self.0.config.hash.digest(key)) {
             Some(TableEntry::Known(key)) if key.expires.is_some_and(is_over) => KeyAnswer::Unknown,
             Some(TableEntry::Known(key)) => KeyAnswer::Known(key),
+            Some(TableEntry::Unreadable { expires }) if expires.is_some_and(is_over) => {
+                KeyAnswer::Unknown
+            }
             // An error is never an unknown key.
-            Some(TableEntry::Unreadable) => KeyAnswer::Unavailable,
+            Some(TableEntry::Unreadable { .. }) => KeyAnswer::Unavailable,
             None if self.0.has_all_keys() => KeyAnswer::Unknown,
             None => KeyAnswer::Unavailable,
         }
@@ -298,7 +301,7 @@ impl PostgresSource {
         let read = self
             .read_rows(&session, FULL_STALL, rows, |content| match content {
                 RowContent::Key(digest, record) => pass.put(digest, record),
-                RowContent::BadKey(digest, _) => pass.keep(digest),
+                RowContent::BadKey(digest, expires, _) => pass.keep(digest, expires),
                 RowContent::BadDigest => {}
             })
             .await?;
@@ -339,7 +342,7 @@ impl PostgresSource {
         let read = self
             .read_rows(session, POLL_STALL, rows, |content| match content {
                 RowContent::Key(digest, record) => self.table.change(digest, record),
-                RowContent::BadKey(digest, _) => self.table.keep(digest),
+                RowContent::BadKey(digest, expires, _) => self.table.keep(digest, expires),
                 RowContent::BadDigest => {}
             })
             .await?;
@@ -374,7 +377,7 @@ impl PostgresSource {
             read.newest = read.newest.max(row.changed_at);
             match &row.content {
                 RowContent::Key(..) => {}
-                RowContent::BadKey(_, column) => read.bad.add(*column),
+                RowContent::BadKey(_, _, column) => read.bad.add(*column),
                 RowContent::BadDigest => read.bad.add(BadColumn::Digest),
             }
             each(row.content);

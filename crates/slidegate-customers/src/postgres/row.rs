@@ -37,8 +37,8 @@ pub(super) struct KeyRow {
 
 pub(super) enum RowContent {
     Key(KeyDigest, KeyRecord),
-    /// The row of a key that cannot be read otherwise.
-    BadKey(KeyDigest, BadColumn),
+    /// The row of a key that cannot be read otherwise, apart from when it ends.
+    BadKey(KeyDigest, KeyExpiry, BadColumn),
     BadDigest,
 }
 
@@ -74,9 +74,10 @@ impl RowReader {
         let Some(digest) = digest else {
             return Ok(KeyRow { changed_at, content: RowContent::BadDigest });
         };
+        let expires = expires.map_or(KeyExpiry::NEVER, PgInstant::expiry);
         let content = match self.record([customer, plan, quotas], expires) {
             Ok(record) => RowContent::Key(digest, record),
-            Err(column) => RowContent::BadKey(digest, column),
+            Err(column) => RowContent::BadKey(digest, expires, column),
         };
         Ok(KeyRow { changed_at, content })
     }
@@ -84,15 +85,8 @@ impl RowReader {
     fn record(
         &mut self,
         [customer, plan, quotas]: [Option<&str>; 3],
-        expires: Option<PgInstant>,
+        expires: KeyExpiry,
     ) -> Result<KeyRecord, BadColumn> {
-        let expires = expires.map_or(KeyExpiry::NEVER, PgInstant::expiry);
-        // A key that ends has to end, whatever else is wrong with its row.
-        if expires != KeyExpiry::NEVER {
-            let customer = customer.filter(|name| is_customer(name));
-            let terms = self.terms(plan, quotas).or_else(|_| self.terms(None, None))?;
-            return Ok(KeyRecord::new(customer, terms, expires));
-        }
         if customer.is_none() && plan.is_none() && quotas.is_none() {
             return Err(BadColumn::NoneOfThree);
         }

@@ -46,7 +46,7 @@ impl PostgresUrl {
     /// The hosts without ports, for operators.
     pub fn hosts(&self) -> String {
         let hosts = self.0.get_hosts().iter().map(|host| match host {
-            Host::Tcp(name) => shown(name),
+            Host::Tcp(name) => name,
             _ => "a Unix socket",
         });
         hosts.collect::<Vec<_>>().join(", ")
@@ -71,7 +71,14 @@ impl FromStr for PostgresUrl {
             return Err(error());
         }
         let config: Config = verified_modes(text).parse().map_err(|_| error())?;
-        if config.get_hosts().is_empty() {
+        // With an unencoded `@` in a password, its rest is where the hosts and the database are.
+        let has_at = |text: &str| text.contains('@');
+        let of_password = |host: &Host| matches!(host, Host::Tcp(name) if has_at(name));
+        let hosts = config.get_hosts();
+        if hosts.is_empty()
+            || hosts.iter().any(of_password)
+            || config.get_dbname().is_some_and(has_at)
+        {
             return Err(error());
         }
         Ok(Self(config))
@@ -87,7 +94,7 @@ impl fmt::Display for PostgresUrl {
         for (i, host) in self.0.get_hosts().iter().enumerate() {
             let separator = if i == 0 { "" } else { "," };
             match host {
-                Host::Tcp(name) => write!(f, "{separator}{}", shown(name))?,
+                Host::Tcp(name) => write!(f, "{separator}{name}")?,
                 #[cfg(unix)]
                 Host::Unix(path) => write!(f, "{separator}{}", path.display())?,
             }
@@ -116,11 +123,6 @@ fn verified_modes(url: &str) -> String {
 
 fn is_loopback(address: IpAddr) -> bool {
     address.to_canonical().is_loopback()
-}
-
-/// A host without the end of a password with an unencoded `@`.
-fn shown(host: &str) -> &str {
-    host.rsplit('@').next().unwrap_or_default()
 }
 
 #[cfg(test)]

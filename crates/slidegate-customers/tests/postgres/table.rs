@@ -91,7 +91,7 @@ fn minus_infinity_revokes_a_key_whatever_the_clocks_say() {
 #[test]
 fn a_revoked_key_is_refused_within_one_poll() {
     let database = table_of(&SERVER, 1000);
-    let reader = Reader::loaded(PostgresConfig { poll: ms(500), ..config(database.url()) });
+    let reader = Reader::loaded(PostgresConfig { poll: ms(2000), ..config(database.url()) });
     assert_eq!(reader.find("k7"), known("c7"));
     database.sql("create extension pg_stat_statements");
     let polls = || -> usize {
