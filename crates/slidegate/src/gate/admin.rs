@@ -170,7 +170,7 @@ impl<S: Store> Admin<'_, S> {
             quotas,
         };
         let active = self.gate.active.load();
-        let mut matched = policies.match_named(policy, &charge, self.gate.calendar(&active));
+        let mut matched = policies.match_named(policy, &charge, self.gate.calendar(policies));
         let overrides = active.overrides.at(self.gate.now());
         let own = overrides.everywhere(&matched.identity);
         let own = own.and(overrides.under(policy, &matched.identity));

@@ -13,7 +13,7 @@ use crate::policy::{CheckedPolicy, Consistency};
 #[derive(Debug, Default)]
 pub(crate) struct CallerWindows(RwLock<HashMap<Name, Quotas>>);
 
-/// Of one policy. Customers have their quotas in a few windows.
+/// No more are noted for a policy that has so many. Customers have their quotas in a few windows.
 const MAX_WINDOWS: usize = 64;
 
 impl CallerWindows {
@@ -23,10 +23,11 @@ impl CallerWindows {
         // Ledgers of leased units have longer windows, and these are not leased.
         let is_listed = policy.consistency == Consistency::Sync && is_known(&policy.windows);
         // Of a policy without quotas of its own, they follow from the identity.
-        if policy.has_caller_quotas()
-            || is_listed
-            || self.0.read().get(&policy.name).is_some_and(is_known)
-        {
+        if policy.has_caller_quotas() || is_listed {
+            return;
+        }
+        let is_full = |known: &Quotas| known.as_slice().len() >= MAX_WINDOWS;
+        if self.0.read().get(&policy.name).is_some_and(|known| is_known(known) || is_full(known)) {
             return;
         }
         let mut windows = self.0.write();
@@ -34,7 +35,7 @@ impl CallerWindows {
             Some(known) => known.with_windows_of(quotas),
             None => Some(quotas.clone()),
         };
-        if let Some(all) = all.filter(|all| all.as_slice().len() <= MAX_WINDOWS) {
+        if let Some(all) = all {
             windows.insert(policy.name.clone(), all);
         }
     }

@@ -261,7 +261,7 @@ impl<S: Store> Gate<S> {
         let active = self.active.load();
         for charge in charges {
             let policy = active.policies.find(charge.policy)?;
-            let now = self.calendar(&active);
+            let now = self.calendar(&active.policies);
             let mut matched = active.policies.match_named(policy, charge, now);
             let overrides = active.overrides.at(self.now());
             matched.raise(overrides.grants(&policy.name, &matched.identity));
@@ -365,15 +365,15 @@ impl<S: Store> Gate<S> {
     /// The facts with the time, if there are keys that expire.
     fn dated<'f>(&self, active: &ActivePolicies, facts: &Facts<'f>) -> Facts<'f> {
         match active.policies.has_expiring_keys {
-            true => facts.at(self.calendar(active)),
+            true => facts.at(self.calendar(&active.policies)),
             false => *facts,
         }
     }
 
     /// The time that keys expire by: that of the calendar, which other systems go by too. It is read only
     /// if there are such keys.
-    pub(crate) fn calendar(&self, active: &ActivePolicies) -> Timestamp {
-        match active.policies.has_expiring_keys {
+    pub(crate) fn calendar(&self, policies: &Policies) -> Timestamp {
+        match policies.has_expiring_keys {
             true => self.local.clock.wall(),
             false => Timestamp::default(),
         }
@@ -387,7 +387,7 @@ impl<S: Store> Gate<S> {
         let active = self.active.load();
         let mut matches = Matches { records: call == NamedCall::Record, ..Matches::default() };
         let overrides = self.overrides_now(&active);
-        let now = self.calendar(&active);
+        let now = self.calendar(&active.policies);
         active.policies.resolve_named(charges, overrides, now, &mut matches)?;
         let commit = if call == NamedCall::Peek { Commit::Nothing } else { Commit::Spend };
         Ok(self.charge(matches, commit).await?)
