@@ -554,7 +554,8 @@ impl LeasedAccount {
             return None;
         }
         if self.leases.len() >= MAX_LEASES {
-            self.leases.retain(|lease| lease.left > 0 && now < lease.until);
+            // One that has ended with units left goes when they are refunded.
+            self.leases.retain(|lease| lease.left > 0);
             if self.leases.len() >= MAX_LEASES {
                 return None;
             }

@@ -146,6 +146,26 @@ fn a_gateway_that_is_killed_takes_its_lease_along() {
     assert!((700..=1000).contains(&allowed), "{allowed}");
 }
 
+/// What it has leased and not used is free for the others at once.
+#[test]
+fn a_gateway_that_stops_gives_its_lease_back() {
+    let (redis, upstream) = (RedisServer::start(), Upstream::simple());
+    let leased = "consistency = \"async\"";
+    let setup = on_redis(configure(&upstream), &redis.url()).policy("api", "1000/h", leased);
+    let (stopped, other) = (setup.start(), setup.start());
+    let (mut wire, mut spent) = (stopped.wire(), 0);
+    while spent < 100 || leased_decisions(&stopped) == 0.0 {
+        assert_eq!(wire.get("/", "").status(), 200);
+        spent += 1;
+    }
+    // No lease is on its way any more.
+    thread::sleep(Duration::from_millis(100));
+    stopped.signal("TERM");
+    assert_eq!(stopped.wait(), Some(0));
+    let left = other.get("/", "").value("x-ratelimit-remaining");
+    assert_eq!(left, Some((1000 - spent - 1).to_string()));
+}
+
 #[test]
 fn services_with_their_own_namespace_share_nothing() {
     let (redis, upstream) = (RedisServer::start(), Upstream::simple());
