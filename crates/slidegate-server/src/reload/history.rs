@@ -204,13 +204,13 @@ mod tests {
         check(memory, ["quotas = '5/min'", leased], &anew);
         let kept = ["policy api: what was spent in 1min is kept"];
         check(memory, [leased, &leased.replace('5', "6")], &kept);
-        let candidate = format!("{leased}\ncandidate = '9/30s'");
+        let candidate = format!("{leased}\ncandidate = {{ quotas = '9/30s' }}");
         check(memory, [leased, &candidate], &[]);
         check(memory, [leased, &format!("{leased}\nlease = '1s'")], &anew);
         check(
             memory,
             [leased, &leased.replace("'5/min'", "['5/min', '9/s']")],
-            &[kept[0], "policy api: 1s is a new window and starts anew"],
+            &["policy api: 1s is a new window and starts anew", kept[0]],
         );
     }
 

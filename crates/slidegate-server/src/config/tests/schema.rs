@@ -483,7 +483,7 @@ const OF_MEANING: &[&str] = &[
     "descriptors have no method",
     "descriptors have only",
     "could ever pass",
-    "leases of 200ms need windows",
+    "need windows of at least",
     "there is no gateway that could answer",
     "only for an https collector",
     "only for kind =",
