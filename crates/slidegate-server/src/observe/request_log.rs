@@ -55,9 +55,9 @@ pub(super) struct DenialLog {
 }
 
 const DENIED: &str = "slidegate::denied";
-/// Far more than the 600 lines of a minute, so that the table has many shards and denials of different
-/// accounts seldom wait for the same lock.
-const MAX_ACCOUNTS: usize = 65_536;
+/// Far more than the 600 lines of a minute, so that the table has 16 shards and denials of different
+/// accounts seldom wait for the same lock. It takes 2 MB when it is full.
+const MAX_ACCOUNTS: usize = 16_384;
 
 impl DenialLog {
     pub(super) fn new(clock: &Arc<dyn Clock>) -> Self {
