@@ -210,7 +210,9 @@ fn a_row_of_a_transaction_that_took_too_long_is_seen_when_everything_is_read() {
     all.wait_for("k3", &known("c3"));
     insert(&database, "k4", "c4");
     polls.wait_for("k4", &known("c4"));
-    assert_eq!(polls.find("k3"), KeyAnswer::Unknown);
+    // After a poll that failed, which is logged and happens on a busy machine, everything is read.
+    let has_failed = polls.logged("key source failed") > 0;
+    assert!(has_failed || polls.find("k3") == KeyAnswer::Unknown, "{}", polls.log());
 }
 
 #[test]
