@@ -198,21 +198,27 @@ fn a_row_of_a_transaction_that_commits_late_is_seen() {
 
 #[test]
 fn a_row_of_a_transaction_that_took_too_long_is_seen_when_everything_is_read() {
-    let database = table_of(&SERVER, 1);
-    let polls = Reader::loaded(config(database.url()));
-    let all = Reader::loaded(PostgresConfig { full: ms(200), ..config(database.url()) });
-    insert(&database, "k2", "c2");
-    polls.wait_for("k2", &known("c2"));
-    let k3 = digest("k3");
-    database.sql(&format!(
-        "insert into api_keys values ({k3}, 'c3', 'pro', null, null, now() - interval '1 minute')"
-    ));
-    all.wait_for("k3", &known("c3"));
-    insert(&database, "k4", "c4");
-    polls.wait_for("k4", &known("c4"));
-    // After a poll that failed, which is logged and happens on a busy machine, everything is read.
-    let has_failed = polls.logged("key source failed") > 0;
-    assert!(has_failed || polls.find("k3") == KeyAnswer::Unknown, "{}", polls.log());
+    // After a poll that failed, which a busy machine can cause, everything is read.
+    let shown = (0..3).any(|_| {
+        let database = table_of(&SERVER, 1);
+        let polls = Reader::loaded(config(database.url()));
+        let all = Reader::loaded(PostgresConfig { full: ms(200), ..config(database.url()) });
+        insert(&database, "k2", "c2");
+        polls.wait_for("k2", &known("c2"));
+        let k3 = digest("k3");
+        database.sql(&format!(
+            "insert into api_keys values \
+             ({k3}, 'c3', 'pro', null, null, now() - interval '1 minute')"
+        ));
+        all.wait_for("k3", &known("c3"));
+        insert(&database, "k4", "c4");
+        polls.wait_for("k4", &known("c4"));
+        let found = polls.find("k3");
+        let is_undisturbed = polls.logged("key source failed") == 0;
+        assert!(!is_undisturbed || found == KeyAnswer::Unknown, "{found:?}");
+        is_undisturbed
+    });
+    assert!(shown, "a poll failed each time");
 }
 
 #[test]
