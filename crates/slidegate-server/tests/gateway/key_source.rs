@@ -54,7 +54,7 @@ fn header(key: &str) -> String {
     format!("X-API-Key: {key}\r\n")
 }
 
-/// The look-ups that are refused are those of one client: that is no outage, in which keys are ignored.
+/// A client that exceeds its bound of look-ups gets 429. Only in an outage does `on_error` ignore keys.
 #[test]
 fn inventing_keys_gets_none_past_unknown_keys() {
     let upstream = Upstream::simple();

@@ -22,7 +22,7 @@ impl CallerWindows {
         let is_known = |known: &Quotas| known.has_windows_of(quotas);
         // Ledgers of leased units have longer windows, and these are not leased.
         let is_listed = policy.consistency == Consistency::Sync && is_known(&policy.windows);
-        // Of a policy without quotas of its own, they follow from the identity.
+        // If callers give all quotas of a policy, the windows follow from the identity.
         if policy.has_caller_quotas() || is_listed {
             return;
         }

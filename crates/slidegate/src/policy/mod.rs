@@ -461,8 +461,8 @@ pub enum Consistency {
     Async {
         /// How long after it was taken from the store a unit may be used at most. Without it, that is a
         /// thirtieth of the account's shortest window, and 200 ms to 10 s but never more than a tenth:
-        /// two seconds for a minute. Each window is then longer by as much of its own, so that the
-        /// ledger of a window is the same whatever other windows the policy, its plans and its
+        /// two seconds for a minute. Each ledger's window is longer by its own thirtieth, within the same
+        /// bounds, so that the ledger is the same whatever other windows the policy, its plans and its
         /// candidate have.
         lease: Option<Duration>,
     },
