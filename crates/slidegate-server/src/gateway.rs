@@ -85,6 +85,7 @@ impl Handler for GatewayWorker {
         let inspected = self.proxy.inspect(&mut request, &settings.identity_headers);
         let (method, target) = (request.method().clone(), request.uri().path_and_query().cloned());
         let path = target.as_ref().map_or("", PathAndQuery::path);
+        let readings = settings.paths.read(path);
         let client =
             settings.limiter.client_address.resolve_client(accepted.peer, request.headers());
         let traced = self.tracer.as_deref().map(|tracer| {
@@ -112,7 +113,7 @@ impl Handler for GatewayWorker {
                 response.map(ProxyBody::full).map(SettlingBody::plain)
             }
             (Ok(fields), None) => {
-                let head = RequestHead::from(&request).client(client);
+                let head = RequestHead::from(&request).client(client).readings(&readings);
                 let outcome = settings.decide(head).await;
                 decided = Some(self.clock.now());
                 match outcome {
@@ -128,10 +129,10 @@ impl Handler for GatewayWorker {
                         if let Some((tracer, span)) = &traced {
                             tracer.propagate(span, request.headers_mut());
                         }
-                        let (origin, paths) = (origin(client, &accepted), settings.paths);
+                        let (origin, path) = (origin(client, &accepted), readings.normal_form());
                         // Boxed, so that refusals do not carry its large state.
                         let forward =
-                            self.proxy.forward(self.index, origin, paths, fields, request);
+                            self.proxy.forward(self.index, origin, &path, fields, request);
                         let response = Box::pin(forward).await;
                         upstream = outcome_of(&response);
                         let response = response.unwrap_or_else(error_response);
@@ -157,7 +158,7 @@ impl Handler for GatewayWorker {
         };
         self.observer.record(&outcome);
         if let Some((tracer, span)) = traced.filter(|(_, span)| span.is_recording()) {
-            let route = self.proxy.route_prefix(settings.paths, path);
+            let route = self.proxy.route_prefix(&readings.normal_form());
             self.observer.end_span(tracer, *span, &outcome, route);
         }
         response

@@ -122,6 +122,8 @@ impl<S: Store> RequestLimiter<S> {
         let client = head.resolve(&self.client_address);
         self.detect(&head, client);
         let facts = head.facts(client);
+        let readings = self.gate.readings(&facts);
+        let facts = facts.readings(&readings);
         if let Err(error) = self.gate.check(&facts) {
             return LimiterOutcome::Refuse(bad_request(&error), None);
         }
@@ -132,6 +134,8 @@ impl<S: Store> RequestLimiter<S> {
     /// costly work that finds out who sends it. See [`Gate::refuse_by_address`].
     pub fn refuse_early(&self, head: RequestHead<'_>) -> Option<LimiterOutcome> {
         let facts = head.facts(head.resolve(&self.client_address));
+        let readings = self.gate.readings(&facts);
+        let facts = facts.readings(&readings);
         if let Err(error) = self.gate.check(&facts) {
             return Some(LimiterOutcome::Refuse(bad_request(&error), None));
         }

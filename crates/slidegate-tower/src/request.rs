@@ -5,6 +5,7 @@ use std::num::NonZeroU32;
 use std::slice;
 
 use http::{Extensions, HeaderMap, Method, Request, request};
+use slidegate::policy::PathReadings;
 use slidegate::{Bearer, Cost, Facts, Identity};
 
 use crate::client_address::{ClientAddress, ResolvedClient};
@@ -105,6 +106,13 @@ impl<'r> RequestHead<'r> {
     #[must_use]
     pub fn client(self, client: ResolvedClient) -> Self {
         Self { origin: HeadOrigin::Resolved(client), ..self }
+    }
+
+    /// The path with its readings, if it has been read already: by the limiter's policies, or by a proxy
+    /// that routes by it.
+    #[must_use]
+    pub fn readings(self, readings: &'r PathReadings<'r>) -> Self {
+        Self { facts: self.facts.readings(readings), ..self }
     }
 
     /// The authenticated user, as [`User`] has it.

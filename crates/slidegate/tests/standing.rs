@@ -7,7 +7,9 @@ use crate::support::now;
 use http::{HeaderMap, Method};
 use proptest::prelude::*;
 use proptest::test_runner::FileFailurePersistence;
-use slidegate::policy::{Action, ApiKey, Override, Overrides, PoliciesBuilder, UnknownKeys};
+use slidegate::policy::{
+    Action, ApiKey, Override, Overrides, PathReading, PoliciesBuilder, UnknownKeys,
+};
 use slidegate::{
     AccessList, Ban, Block, CallerAccount, CallerStanding, Clock, Facts, Gate, Identity,
     ManualClock, MemoryStore, Plan, Policies, Policy, Quota, Scope, Source, Store, Timestamp,
@@ -159,6 +161,8 @@ fn blocked_exempt_and_unknown_callers_are_told_so() {
     assert_eq!(block(&get("/secret")), Verdict::Block(Block::Listed));
     assert!(matches!(standing(&here.user("monitor")), CallerStanding::Exempt));
     assert_eq!(names(&accounts(&gate, &here)).len(), 2, "an exempt path exempts no caller");
+    let readings = PathReading::default().read("/rate-limits");
+    assert_eq!(names(&accounts(&gate, &here.readings(&readings))).len(), 2);
     assert_eq!(names(&accounts(&gate, &here.user("ann"))), ["api of anonymous"]);
     let headers = HeaderMap::from_iter([("x-api-key".parse().unwrap(), "k-2".parse().unwrap())]);
     assert_eq!(block(&here.headers(&headers)), Verdict::Block(Block::UnknownKey));

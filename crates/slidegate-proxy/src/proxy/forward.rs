@@ -10,7 +10,6 @@ use http_body::Body;
 use hyper::body::Incoming;
 use hyper::client::conn::{TrySendError, http2};
 use hyper::upgrade::OnUpgrade;
-use slidegate::policy::PathReading;
 use smallvec::SmallVec;
 use tokio::time::Instant;
 
@@ -20,7 +19,6 @@ use super::error::ProxyError;
 use super::in_flight::InFlightPermit;
 use super::pool::{Http1Connection, PooledConnection};
 use super::proxy_headers::{self, ProxyHeaders, RequestFields};
-use super::route::{Route, Routes};
 use super::upstream::Upstream;
 use super::{ReverseProxy, tunnel};
 use crate::net::{IdleTimeout, RequestBody, RequestBodyError, Upload};
@@ -30,7 +28,8 @@ use crate::net::{IdleTimeout, RequestBody, RequestBodyError, Upload};
 pub(crate) struct Forward<'p> {
     pub(crate) proxy: &'p ReverseProxy,
     pub(crate) worker: usize,
-    pub(crate) paths: PathReading,
+    /// In its normal form.
+    pub(crate) path: &'p str,
     pub(crate) origin: RequestOrigin<'p>,
 }
 
@@ -119,7 +118,7 @@ impl Forward<'_> {
             return Err(ProxyError::BodyTooLarge);
         }
         let routes = self.proxy.routes.load_full();
-        let route = route(&routes, self.paths, request.uri().path()).ok_or(ProxyError::NoRoute)?;
+        let route = routes.find(self.path).ok_or(ProxyError::NoRoute)?;
         let permit = self.proxy.in_flight.begin(self.origin.client);
         let permit = permit.ok_or(ProxyError::Overloaded)?;
         let (mut head, body) = request.into_parts();
@@ -339,15 +338,6 @@ impl Forward<'_> {
             let body = UpstreamBody::new(incoming, connection, idle, on_broken, permit);
             ProxyBody::Upstream(Box::new(body))
         }))
-    }
-}
-
-/// The route of a request for a path.
-pub(super) fn route<'r>(routes: &'r Routes, paths: PathReading, path: &str) -> Option<&'r Route> {
-    match paths.normal_form(path) {
-        // `OPTIONS *` asks about the server as a whole.
-        path if path == "*" => routes.find("/"),
-        path => routes.find(&path),
     }
 }
 

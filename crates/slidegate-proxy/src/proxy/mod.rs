@@ -21,7 +21,6 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use http::{HeaderName, Request, Response};
-use slidegate::policy::PathReading;
 
 pub use self::body::{ProxyBody, UpstreamBody, UpstreamBodyError};
 use self::connect::Connector;
@@ -65,8 +64,10 @@ use crate::settings::{ProxyConfig, RouteConfig};
 ///             // Here it would be decided whether the request may pass.
 ///             let origin =
 ///                 RequestOrigin { accepted: &accepted, client: accepted.peer, is_trusted: false };
-///             let paths = PathReading::default();
-///             self.proxy.forward(self.worker, origin, paths, fields, request).await
+///             let target = request.uri().clone();
+///             let readings = PathReading::default().read(target.path());
+///             let path = readings.normal_form();
+///             self.proxy.forward(self.worker, origin, &path, fields, request).await
 ///         };
 ///         forwarded.await.unwrap_or_else(|error: ProxyError| {
 ///             let mut response = Response::new(ProxyBody::full(format!("{error:?}").into()));
@@ -148,22 +149,23 @@ impl ReverseProxy {
         validate::inspect(request, self.config.headers, identity)
     }
 
-    /// The prefix of the route that a path has, as configured but for a slash at its end.
-    pub fn route_prefix(&self, paths: PathReading, path: &str) -> Option<String> {
-        let routes = self.routes.load();
-        forward::route(&routes, paths, path).map(|route| route.prefix().to_owned())
+    /// The prefix of the route that a path in its normal form has, as configured but for a slash at its
+    /// end.
+    pub fn route_prefix(&self, path: &str) -> Option<String> {
+        self.routes.load().find(path).map(|route| route.prefix().to_owned())
     }
 
-    /// Forwards a request that a worker has received.
+    /// Forwards a request that a worker has received. The path says which route it takes: that of the
+    /// request in its [normal form](slidegate::policy::PathReadings::normal_form).
     pub async fn forward(
         &self,
         worker: usize,
         origin: RequestOrigin<'_>,
-        paths: PathReading,
+        path: &str,
         fields: RequestFields,
         request: Request<RequestBody>,
     ) -> Result<Response<ProxyBody>, ProxyError> {
-        Forward { proxy: self, worker, paths, origin }.call(fields, request).await
+        Forward { proxy: self, worker, path, origin }.call(fields, request).await
     }
 }
 

@@ -43,8 +43,10 @@ impl Routes {
         Self(routes)
     }
 
-    /// The route with the longest prefix of the path, by whole segments.
+    /// The route with the longest prefix of a path in its normal form, by whole segments.
     pub(crate) fn find(&self, path: &str) -> Option<&Route> {
+        // `OPTIONS *` asks about the server as a whole.
+        let path = if path == "*" { "/" } else { path };
         self.0.iter().find(|route| {
             let rest = path.strip_prefix(route.prefix.as_str());
             rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
@@ -114,7 +116,7 @@ mod tests {
         assert_eq!(found("/api/v1"), Some("/api"));
         assert_eq!(found("/api/v2"), Some("/api/v2"));
         assert_eq!(found("/api/v2/x"), Some("/api/v2"));
-        assert_eq!(found("*"), None);
+        assert_eq!(found("*"), Some(""));
     }
 
     #[test]

@@ -7,6 +7,7 @@ mod caller_windows;
 mod touches;
 mod uncounted;
 
+use std::borrow::Cow;
 use std::future::Future;
 use std::num::NonZeroU32;
 use std::pin::{Pin, pin};
@@ -31,7 +32,9 @@ use crate::policy::bad_request::{check_credentials, credentials_headers};
 use crate::policy::ban::{ActiveBan, Bans};
 use crate::policy::matching::{AccountError, Match, Matches, NamedCharge, Policies};
 use crate::policy::overrides::{Overrides, OverridesAt};
-use crate::policy::{BadRequest, CheckedPolicy, Explanation, Facts, Identity, OnStoreError, Scope};
+use crate::policy::{
+    BadRequest, CheckedPolicy, Explanation, Facts, Identity, OnStoreError, PathReadings, Scope,
+};
 use crate::verdict::Block;
 
 pub use self::admin::{Admin, Inspection};
@@ -103,6 +106,12 @@ impl<S: Store> Gate<S> {
         let active = self.active.load();
         active.policies.check(facts)?;
         check_credentials(&credentials_headers(active.overrides.sources().iter()), facts)
+    }
+
+    /// The readings of a request's path, for [`Facts::readings`]: several calls about one request then
+    /// read its path once.
+    pub fn readings<'f>(&self, facts: &Facts<'f>) -> Cow<'f, PathReadings<'f>> {
+        self.active.load().policies.readings(facts)
     }
 
     /// Calls `listener` whenever denials begin a ban, so that the ban can be shared with other

@@ -98,7 +98,7 @@ impl Policies {
         if !facts.path.starts_with('/') {
             return Err(BadRequest::NoPath);
         }
-        let readings = self.path_reading.readings_of(facts.path);
+        let readings = self.readings(facts);
         if !readings.is_plain() && has_control_character(readings.sent) {
             return Err(BadRequest::ControlCharacter);
         }

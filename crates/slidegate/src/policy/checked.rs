@@ -298,7 +298,7 @@ impl Policies {
 
     /// The ways in which a path is read, if not only as it was sent. Policies match any of them.
     pub fn other_paths(&self, path: &str) -> Vec<String> {
-        let readings = self.path_reading.readings_of(path);
+        let readings = self.path_reading.read(path);
         let others = readings.iter().filter(|read| *read != readings.sent);
         others.map(str::to_owned).collect()
     }

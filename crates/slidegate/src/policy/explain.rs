@@ -36,7 +36,7 @@ pub struct ExplainedPolicy {
 impl Policies {
     /// Tells which policies a request falls under, for which identity, and why not the others.
     pub fn explain(&self, facts: &Facts<'_>) -> Explanation {
-        let readings = self.path_reading.readings_of(facts.path);
+        let readings = self.readings(facts);
         let key = self.find_key(facts);
         let facts = &facts.user_header(self.user_header.as_ref()).readings(&readings).key(&key);
         let (blocked, exempt) = (self.blocked.find_any(facts), self.exempt.find(facts));

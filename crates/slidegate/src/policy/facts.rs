@@ -27,7 +27,7 @@ use crate::policy::path_reading::PathReadings;
 pub struct Facts<'a> {
     pub(crate) method: &'a Method,
     pub(crate) path: &'a str,
-    /// Set by the policies, which say in which ways a path is read.
+    /// Those of the path. Policies set them, unless the caller has.
     pub(crate) readings: Option<&'a PathReadings<'a>>,
     pub(crate) headers: &'a HeaderMap,
     pub(crate) headers_trusted: bool,
@@ -67,6 +67,12 @@ impl<'a> Facts<'a> {
             now: None,
             cost: None,
         }
+    }
+
+    /// The path with its readings, for callers that have [read](crate::policy::PathReading::read) it
+    /// themselves. Policies that read paths in other ways find their own.
+    pub fn readings(self, readings: &'a PathReadings<'a>) -> Self {
+        Self { path: readings.sent, readings: Some(readings), ..self }
     }
 
     /// The request's headers. API keys and `Authorization` are read from them, nothing else
@@ -168,10 +174,6 @@ impl<'a> Facts<'a> {
 
     pub(crate) fn key(self, key: &'a FoundKey<'a>) -> Self {
         Self { key: Some(key), ..self }
-    }
-
-    pub(crate) fn readings(self, readings: &'a PathReadings<'a>) -> Self {
-        Self { readings: Some(readings), ..self }
     }
 
     /// Names the user if the application does not.

@@ -57,6 +57,6 @@ impl CheckedPolicy {
         let path = pattern.split('/').map(sample).collect::<Vec<_>>().join("/");
         let reading = PathReading::default();
         self.paths().iter().any(|own| own == pattern)
-            || self.paths.contain_any(&reading.readings_of(&path))
+            || self.paths.contain_any(&reading.read(&path))
     }
 }

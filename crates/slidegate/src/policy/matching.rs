@@ -19,7 +19,8 @@ use crate::policy::found_key::KeyState;
 use crate::policy::overrides::{Grants, OverrideEffect, OverridesAt};
 use crate::policy::path_router::PathRouter;
 use crate::policy::{
-    AccessList, Ban, CheckedPlan, Facts, Identity, ListMatch, PathReading, PoliciesBuilder, Source,
+    AccessList, Ban, CheckedPlan, Facts, Identity, ListMatch, PathReading, PathReadings,
+    PoliciesBuilder, Source,
 };
 use crate::verdict::Block;
 
@@ -201,6 +202,15 @@ impl Policies {
         found.ok_or_else(|| AccountError::UnknownPolicy(name.to_owned()))
     }
 
+    /// The readings of a request's path: those that come with the facts, if they are what these
+    /// policies go by.
+    pub(crate) fn readings<'f>(&self, facts: &Facts<'f>) -> Cow<'f, PathReadings<'f>> {
+        match facts.readings.filter(|given| given.reading == self.path_reading) {
+            Some(given) => Cow::Borrowed(given),
+            None => Cow::Owned(self.path_reading.read(facts.path)),
+        }
+    }
+
     /// What becomes of a request. An identity that its client chose counts if `admits` says so.
     pub(crate) fn resolve<'p>(
         &'p self,
@@ -231,7 +241,7 @@ impl Policies {
         overrides: Option<OverridesAt<'_>>,
         admits: impl Fn(&CheckedPolicy, &Identity) -> bool,
     ) -> Matches<'p> {
-        let readings = self.path_reading.readings_of(facts.path);
+        let readings = self.readings(facts);
         let key = self.find_key(facts);
         let facts = &facts.user_header(self.user_header.as_ref()).readings(&readings).key(&key);
         let mut matches = Matches::default();
@@ -269,15 +279,16 @@ impl Policies {
         admits: impl Fn(&CheckedPolicy, &Identity) -> bool,
     ) -> Matches<'p> {
         let key = self.find_key(facts);
-        let facts = &facts.user_header(self.user_header.as_ref()).key(&key);
-        let mut matches = Matches::default();
-        matches.blocked = {
-            let readings = self.path_reading.readings_of(facts.path);
+        let facts = facts.user_header(self.user_header.as_ref()).key(&key);
+        let blocked = {
+            let readings = self.readings(&facts);
             self.blocked.find_any(&facts.readings(&readings)).is_some()
         };
         // Without readings of its path, a request is on a list for its identities alone.
-        matches.exempt = !matches.blocked && self.exempt.find(facts).is_some();
-        if matches.blocked || matches.exempt {
+        let facts = &Facts { readings: None, ..facts };
+        let exempt = !blocked && self.exempt.find(facts).is_some();
+        let mut matches = Matches { blocked, exempt, ..Matches::default() };
+        if blocked || exempt {
             return matches;
         }
         if let Some(overrides) = overrides {
@@ -320,7 +331,7 @@ impl Policies {
         &'p self,
         facts: &Facts<'f>,
     ) -> impl Iterator<Item = MatchedPolicy<'p>> {
-        let readings = self.path_reading.readings_of(facts.path);
+        let readings = self.readings(facts);
         let key = self.find_key(facts);
         let facts = facts.user_header(self.user_header.as_ref());
         let is_listed = {

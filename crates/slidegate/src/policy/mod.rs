@@ -50,7 +50,7 @@ pub use self::explain::{ExplainedPolicy, Explanation};
 pub use self::facts::Facts;
 pub use self::matching::{AccountError, CandidateStanding, MatchedPolicy, NamedCharge, Policies};
 pub use self::overrides::{Action, Override, Overrides, TooManyOverrides};
-pub use self::path_reading::{PathReading, without_query};
+pub use self::path_reading::{PathReading, PathReadings, without_query};
 pub use self::plan::{CheckedPlan, Plan};
 pub use self::response::{
     CLIENT_CLOSED_REQUEST, CostSource, Counted, HeadCost, JsonPath, ResponseRule, StatusRange,

@@ -53,9 +53,14 @@ pub struct PathReading {
     cuts_parameters: bool,
 }
 
-/// The readings of one path. Patterns in their normal form are matched with them.
-#[derive(Debug)]
-pub(crate) struct PathReadings<'p> {
+/// The readings of one path, found once for all that depend on it: see [`PathReading::read`].
+///
+/// Patterns in their normal form are matched with them.
+#[must_use]
+#[derive(Debug, Clone)]
+pub struct PathReadings<'p> {
+    /// In which ways it was read.
+    pub(crate) reading: PathReading,
     /// As it was sent, without its query.
     pub(crate) sent: &'p str,
     /// Empty if there is one reading only: as it was sent.
@@ -138,10 +143,14 @@ impl PathReading {
         Cow::Owned(join(&read))
     }
 
-    /// All readings of a request's target.
-    pub(crate) fn readings_of<'p>(&self, target: &'p str) -> PathReadings<'p> {
+    /// All readings of a request's target: of the part before its query.
+    ///
+    /// [`Facts::readings`](crate::Facts::readings) takes them, and a proxy can choose by their
+    /// [normal form](PathReadings::normal_form) where to send the request.
+    pub fn read<'p>(&self, target: &'p str) -> PathReadings<'p> {
         let sent = without_query(target);
-        let mut readings = PathReadings { sent, others: Vec::new(), is_complete: true };
+        let mut readings =
+            PathReadings { reading: *self, sent, others: Vec::new(), is_complete: true };
         if !sent.starts_with('/') || self.is_plain(sent) {
             return readings;
         }
@@ -295,6 +304,12 @@ impl Default for PathReading {
 }
 
 impl PathReadings<'_> {
+    /// [`PathReading::normal_form`] of the path.
+    pub fn normal_form(&self) -> Cow<'_, str> {
+        // A path that has one reading also if case is ignored is in its normal form.
+        if self.is_plain() { Cow::Borrowed(self.sent) } else { self.reading.normal_form(self.sent) }
+    }
+
     /// Whether there is one reading only.
     pub(crate) fn is_plain(&self) -> bool {
         self.others.is_empty()

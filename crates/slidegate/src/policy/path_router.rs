@@ -223,7 +223,7 @@ mod tests {
         patterns.push(vec!["/api/{version}/things-7/{name}".to_owned()]);
         let router = router(&patterns, PathReading::default());
         assert_eq!(router.patterns.0.len(), 3);
-        let readings = PathReading::default().readings_of("/api/v1/things-7/9");
+        let readings = PathReading::default().read("/api/v1/things-7/9");
         assert_eq!(&router.find(&readings)[..], [7, 1000, 1001]);
     }
 
@@ -240,7 +240,7 @@ mod tests {
         for (path, index) in
             [("/files/a.json/download", 1), ("/files/a.json/meta", 0), ("/files/a-x/download", 1)]
         {
-            let readings = reading.readings_of(path);
+            let readings = reading.read(path);
             assert_eq!(&apart.find(&readings)[..], [index], "{path}");
             assert!(together.contain_any(&readings), "{path}");
         }
@@ -301,7 +301,7 @@ mod tests {
             let written: Vec<Vec<String>> = good.iter().map(|paths| paths.patterns.clone()).collect();
             let router = router(&written, reading);
             for path in &paths {
-                let readings = reading.readings_of(path);
+                let readings = reading.read(path);
                 let asked = good.iter().enumerate().filter(|(_, paths)| {
                     paths.is_empty() || paths.contain_any(&readings)
                 });

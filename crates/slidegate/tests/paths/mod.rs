@@ -310,9 +310,27 @@ fn a_path_has_one_normal_form_for_routing() {
     ] {
         assert_eq!(paths.normal_form(sent), read, "{sent}");
         assert_eq!(paths.normal_form(read), read, "{sent}");
+        assert_eq!(paths.read(sent).normal_form(), read, "{sent}");
     }
     assert_eq!(paths.keeping_parameters().normal_form("/a;x//b"), "/a;x/b");
     for path in ["/", "/login", "/.well-known/x", "/a@b/~c", "/..x/x..", "/Login", "*", ""] {
         assert!(matches!(paths.normal_form(path), Cow::Borrowed(_)), "{path}");
     }
+}
+
+#[test]
+fn readings_count_for_policies_that_read_paths_the_same_way() {
+    let policies = |paths| Policies::builder().policy(login()).path_reading(paths).build().unwrap();
+    let (any, exact) = (PathReading::default(), PathReading::default().matching_case());
+    let is_for = |policies: &Policies, facts: &Facts<'_>| policies.matching(facts).next().is_some();
+    for given in [any, exact] {
+        let readings = given.read("/API/Login?next=%2F");
+        let facts = Facts::new(&Method::GET, "/elsewhere").readings(&readings);
+        assert!(is_for(&policies(any), &facts), "{given:?}");
+        assert!(!is_for(&policies(exact), &facts), "{given:?}");
+        assert!(policies(any).check(&facts).is_ok());
+    }
+    let readings = any.read("/x%00");
+    let facts = Facts::new(&Method::GET, "/").readings(&readings);
+    assert_eq!(policies(any).check(&facts), Err(BadRequest::ControlCharacter));
 }

@@ -276,6 +276,7 @@ pub(crate) fn check_normal_form(path: &str) {
     let paths = PathReading::default();
     let read = paths.normal_form(path);
     assert_eq!(paths.normal_form(&read), read);
+    assert_eq!(paths.read(path).normal_form(), read);
     assert!(read.starts_with('/') && !read.contains("//"), "{read}");
     assert!(read == "/" || !read.ends_with('/'), "{read}");
     assert!(read.split('/').all(|segment| segment != "." && segment != ".."), "{read}");
