@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use http::{HeaderMap, HeaderName, header};
+use http::{Extensions, HeaderMap, HeaderName, header};
 use slidegate::{Decision, Name};
 
 /// What a limiter has noticed about its configuration.
@@ -43,7 +43,9 @@ impl Detectors {
 
     /// A request of an untrusted peer. Only a sample of them is examined.
     pub(crate) fn untrusted(&self, peer: IpAddr, headers: &HeaderMap) {
-        if !is_sampled() || (self.untrusted.get().is_some() && self.one_identity.get().is_some()) {
+        if !UNTRUSTED.with(is_sampled)
+            || (self.untrusted.get().is_some() && self.one_identity.get().is_some())
+        {
             return;
         }
         let sent = FORWARDING.iter().find_map(|name| Some((name, headers.get(name)?)));
@@ -68,12 +70,17 @@ impl Detectors {
         }
     }
 
-    /// A response that two limiters have decided about, further in and here.
-    pub(crate) fn decided_twice(&self, inner: &Decision, outer: &Decision) {
+    /// A decision about a request, which a limiter further in may have decided about too: a sample of
+    /// them leave their policies in the extensions of the response.
+    pub(crate) fn decided(&self, decision: &Decision, extensions: &mut Extensions) {
+        if self.twice.get().is_some() {
+            return;
+        }
         // Names of one set of policies are one text in memory; equal names of two sets are not.
         let same = |(one, two): (&Name, &Name)| std::ptr::eq(one.as_ptr(), two.as_ptr());
-        let mut pairs = names(inner).flat_map(|one| names(outer).map(move |two| (one, two)));
-        if self.twice.get().is_none() && pairs.any(same) {
+        let inner = extensions.get::<CountedBy>().map_or(&[][..], |CountedBy(names)| names);
+        let mut pairs = inner.iter().flat_map(|one| names(decision).map(move |two| (one, two)));
+        if pairs.any(same) {
             self.twice.get_or_init(|| {
                 tracing::warn!(
                     "one request was counted twice by the same policy: its layer is on the router \
@@ -81,6 +88,9 @@ impl Detectors {
                      its own"
                 );
             });
+        } else if DECIDED.with(is_sampled) {
+            let names = inner.iter().chain(names(decision)).cloned().collect();
+            extensions.insert(CountedBy(names));
         }
     }
 }
@@ -89,16 +99,24 @@ fn names(decision: &Decision) -> impl Iterator<Item = &Name> {
     decision.policies().iter().map(|policy| &policy.policy)
 }
 
-/// Each thread examines its first 64 requests, and then one in 64: looking for four headers takes
-/// longer than finding the client's address.
-const SAMPLE: u32 = 64;
+/// The policies by which a limiter has counted a request.
+#[derive(Debug, Clone)]
+struct CountedBy(Box<[Name]>);
 
-fn is_sampled() -> bool {
-    thread_local! {
-        static SEEN: Cell<u32> = const { Cell::new(0) };
-    }
-    let seen = SEEN.get();
-    SEEN.set(seen.wrapping_add(1));
+/// Each thread examines the first of its requests, so many, and then one in so many: looking for four
+/// headers takes longer than finding the client's address. It is a prime, so that layers that take
+/// turns all have theirs.
+const SAMPLE: u32 = 61;
+
+thread_local! {
+    /// Requests of untrusted peers.
+    static UNTRUSTED: Cell<u32> = const { Cell::new(0) };
+    static DECIDED: Cell<u32> = const { Cell::new(0) };
+}
+
+fn is_sampled(counter: &Cell<u32>) -> bool {
+    let seen = counter.get();
+    counter.set(seen.wrapping_add(1));
     seen < SAMPLE || seen.is_multiple_of(SAMPLE)
 }
 

@@ -80,6 +80,27 @@ impl<S: Store> RateLimitLayer<S> {
         self.responder(responder.refusal_for(policy, refusal))
     }
 
+    /// Puts the [`Decision`](slidegate::Decision) into the extensions of each response, for a layer
+    /// around this one that logs it. It costs a request three allocations.
+    ///
+    /// ```
+    /// use slidegate::Decision;
+    /// use slidegate_tower::RateLimitLayer;
+    ///
+    /// fn log(response: &http::Response<()>) {
+    ///     if let Some(decision) = response.extensions().get::<Decision>() {
+    ///         println!("{:?}", decision.verdict());
+    ///     }
+    /// }
+    ///
+    /// let layer = RateLimitLayer::per_ip("100/min".parse()?).expose_decision();
+    /// # Ok::<(), slidegate::QuotaError>(())
+    /// ```
+    #[must_use]
+    pub fn expose_decision(self) -> Self {
+        self.map(|limiter| limiter.exposing_decision())
+    }
+
     /// The gate that decides.
     pub fn gate(&self) -> &Arc<Gate<S>> {
         self.limiter.gate()

@@ -70,8 +70,10 @@
 //! - [`ClientAddress`] finds the client behind proxies. How paths are read is a part of the policies:
 //!   [`PathReading`](slidegate::policy::PathReading).
 //! - [`User`], [`Identity`], [`Identities`], [`UserPlan`], [`Cost`], [`Exempt`] and [`Peer`] are what
-//!   an application can put into the extensions of a request. The [`Decision`](slidegate::Decision) is in the extensions of the
-//!   response, for logging; if several layers decided, the one that refused, else the outermost.
+//!   an application can put into the extensions of a request. With
+//!   [`expose_decision`](RateLimitLayer::expose_decision), the [`Decision`](slidegate::Decision) is in
+//!   the extensions of the response, for logging; if several layers decided, the one that refused,
+//!   else the outermost.
 //! - [`ResponseCost`] and [`NotCounted`] are what it can put into the extensions of a response, for
 //!   policies whose cost is known only then.
 //! - [`Headers`] says which headers a response gets, [`Refusal`] how a request is refused;

@@ -57,6 +57,8 @@ pub struct RequestLimiter<S = MemoryStore> {
     pub responder: Responder,
     detectors: Arc<Detectors>,
     settler: Settler<S>,
+    /// Whether the middleware puts decisions into the extensions of responses.
+    exposes_decision: bool,
 }
 
 /// What is to be done with a request.
@@ -80,6 +82,7 @@ impl<S: Store> RequestLimiter<S> {
             client_address: ClientAddress::default(),
             responder: Responder::default(),
             detectors: Arc::default(),
+            exposes_decision: false,
         }
     }
 
@@ -206,19 +209,25 @@ impl<S: Store> RequestLimiter<S> {
         }
     }
 
-    /// Puts the decision into the extensions of its response, for what is around the limiter.
+    /// Exposes decisions: see [`attach`](Self::attach).
+    pub(crate) fn exposing_decision(self) -> Self {
+        Self { exposes_decision: true, ..self }
+    }
+
+    /// Puts the decision into the extensions of its response, if it is exposed.
     ///
     /// If a limiter further in has refused the request, its decision stays there: it is the better
     /// one to log.
     pub(crate) fn attach<B>(&self, decision: Option<Decision>, response: &mut Response<B>) {
         let Some(decision) = decision else { return };
-        if let Some(inner) = response.extensions().get::<Decision>() {
-            self.detectors.decided_twice(inner, &decision);
-            if !inner.is_allowed() {
-                return;
-            }
+        self.detectors.decided(&decision, response.extensions_mut());
+        if !self.exposes_decision {
+            return;
         }
-        response.extensions_mut().insert(decision);
+        let inner = response.extensions().get::<Decision>();
+        if inner.is_none_or(Decision::is_allowed) {
+            response.extensions_mut().insert(decision);
+        }
     }
 
     /// Warns of a setup in which the client's address cannot be known.
@@ -240,6 +249,7 @@ impl<S> Clone for RequestLimiter<S> {
             responder: self.responder.clone(),
             detectors: self.detectors.clone(),
             settler: self.settler.clone(),
+            exposes_decision: self.exposes_decision,
         }
     }
 }

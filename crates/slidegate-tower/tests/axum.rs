@@ -65,7 +65,8 @@ async fn an_allowed_response_is_the_inner_one_with_headers_added() {
     let clock = ManualClock::default();
     let policy = Policy::new("api").quota(Quota::per_minute(2));
     let layer = RateLimitLayer::new(gate(&clock, policies([policy])))
-        .headers(Headers::default().clock(clock.clone()));
+        .headers(Headers::default().clock(clock.clone()))
+        .expose_decision();
     let app = Router::new().route("/", routing::get(hello)).layer(layer);
     let response = app.oneshot(get("/")).await.unwrap();
     assert_eq!(response.status(), 200);
@@ -84,8 +85,8 @@ async fn an_allowed_response_is_the_inner_one_with_headers_added() {
 
 #[tokio::test]
 async fn two_layers_on_one_request_both_count_and_both_are_seen() {
-    let inner = routing::get(hello).layer(per_ip("2/min"));
-    let app = Router::new().route("/", inner).layer(per_ip("5/h"));
+    let inner = routing::get(hello).layer(per_ip("2/min").expose_decision());
+    let app = Router::new().route("/", inner).layer(per_ip("5/h").expose_decision());
     let (status, headers) = send(&app, get("/")).await;
     assert_eq!(status, 200);
     // Both policies are called `default`; the outer one's name is set apart.
@@ -136,7 +137,8 @@ async fn axums_connect_info_is_the_peer() {
 #[cfg(feature = "axum")]
 #[tokio::test]
 async fn a_real_server_gives_the_peer() {
-    let app = Router::new().route("/", routing::get(hello)).layer(per_ip("1/min"));
+    let app =
+        Router::new().route("/", routing::get(hello)).layer(per_ip("1/min").expose_decision());
     let app = app.layer(middleware::from_fn(async |request: Request, next: Next| {
         let ConnectInfo(peer) = request.extensions().get::<ConnectInfo<SocketAddr>>().unwrap();
         let peer = peer.ip();
@@ -205,7 +207,7 @@ async fn a_store_that_has_to_be_waited_for_decides_alike() {
     let policy = Policy::new("api").quota(Quota::per_minute(2));
     let gate = Gate::new(policies([policy]).build().unwrap(), store);
     let echo = routing::post(async |body: String| body);
-    let app = Router::new().route("/", echo).layer(RateLimitLayer::new(gate));
+    let app = Router::new().route("/", echo).layer(RateLimitLayer::new(gate).expose_decision());
     for status in [200, 200, 429] {
         let mut request = get("/").map(|_| Body::from("as it was"));
         *request.method_mut() = http::Method::POST;

@@ -191,6 +191,19 @@ fn a_request_that_the_same_gate_counts_twice_is_warned_of() {
 }
 
 #[test]
+fn counting_twice_is_noticed_however_late_it_begins() {
+    let gate = layer();
+    for before in [100, 101] {
+        let once = (0..before).map(|_| request(Some(PUBLIC), &[]));
+        check(&warnings(gate.clone(), once), &[]);
+        let twice = ServiceBuilder::new().layer(gate.clone()).layer(layer()).layer(gate.clone());
+        let requests = (0..200).map(|_| request(Some(PUBLIC), &[]));
+        let expected: &[&[&str]] = if before == 100 { &[&["counted twice"]] } else { &[] };
+        check(&warnings(twice, requests), expected);
+    }
+}
+
+#[test]
 fn two_gates_are_not_counting_twice() {
     let two = ServiceBuilder::new().layer(layer()).layer(layer()).layer(layer());
     let requests = (0..3).map(|_| request(Some(PUBLIC), &[]));

@@ -43,6 +43,7 @@ async fn send<S: Store>(
     let inner = service_fn(async |_: Request<()>| {
         Ok::<_, Infallible>(Response::new(Empty::<Bytes>::new()))
     });
+    let layer = layer.clone().expose_decision();
     let response = layer.layer(inner).oneshot(request).await.unwrap();
     (response.status(), response.extensions().get().cloned())
 }
@@ -373,6 +374,7 @@ async fn a_server_gets_the_decision_and_sends_what_the_layer_sends() {
         Ok::<_, Infallible>(Response::new(Empty::<Bytes>::new()))
     });
     let layered = RateLimitLayer::from(limiter).layer(inner).oneshot(request()).await.unwrap();
+    assert!(layered.extensions().get::<Decision>().is_none(), "unless the layer exposes it");
     assert_eq!(layered.status(), refused.status());
     assert_eq!(layered.headers(), refused.headers());
     let body = layered.into_body().collect().await.unwrap().to_bytes();
@@ -404,6 +406,7 @@ async fn an_inner_layers_refusing_decision_is_kept() {
     });
     let (outer, within) =
         (limits(api(10)), limits(Policy::new("inner").quota(Quota::per_minute(1))));
+    let (outer, within) = (outer.expose_decision(), within.expose_decision());
     for (is_allowed, policy) in [(true, "api"), (false, "inner")] {
         let service = outer.layer(within.layer(inner));
         let response = service.oneshot(request()).await.unwrap();

@@ -55,7 +55,7 @@ fn layered(
         let answer = answer.clone();
         async move { Ok::<_, std::io::Error>(answer()) }
     });
-    (RateLimitLayer::new(gate.clone()).layer(answering), gate)
+    (RateLimitLayer::new(gate.clone()).expose_decision().layer(answering), gate)
 }
 
 fn status(code: u16) -> Response<Body> {
