@@ -96,6 +96,7 @@ mod headers;
 mod layer;
 mod limiter;
 mod outgoing;
+mod prepared;
 mod problem;
 mod refusal;
 mod request;

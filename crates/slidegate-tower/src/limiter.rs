@@ -78,9 +78,9 @@ impl<S: Store> RequestLimiter<S> {
         let gate = gate.into();
         Self {
             settler: Settler::new(gate.clone()),
-            gate,
             client_address: ClientAddress::default(),
-            responder: Responder::default(),
+            responder: Responder::default().prepared_for(&gate.policies()),
+            gate,
             detectors: Arc::default(),
             exposes_decision: false,
         }
@@ -99,6 +99,7 @@ impl<S: Store> RequestLimiter<S> {
     /// Which headers responses get, and how requests are refused.
     #[must_use]
     pub fn responder(self, responder: Responder) -> Self {
+        let responder = responder.prepared_for(&self.gate.policies());
         Self { responder, ..self }
     }
 

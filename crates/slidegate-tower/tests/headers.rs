@@ -396,6 +396,28 @@ fn headers_are_merged_with_those_that_are_already_there() {
         ),
         (
             &all,
+            &[("x-ratelimit-reset", "5")],
+            &[
+                ("x-ratelimit-limit", ""),
+                ("x-ratelimit-remaining", ""),
+                ("x-ratelimit-reset", "5"),
+                ("ratelimit-policy", r#""api";q=60;w=60"#),
+                ("ratelimit", r#""api";r=5;t=30"#),
+            ],
+        ),
+        // Fields that we do not send are no concern of ours.
+        (
+            &all,
+            &[("ratelimit-limit", "9"), ("x-ratelimit-used", "1")],
+            &[
+                ("ratelimit-limit", "9"),
+                ("x-ratelimit-used", "1"),
+                ("x-ratelimit-remaining", "5"),
+                ("ratelimit", r#""api";r=5;t=30"#),
+            ],
+        ),
+        (
+            &all,
             &[("x-ratelimit-remaining", "-1")],
             &[("x-ratelimit-limit", ""), ("x-ratelimit-remaining", "-1")],
         ),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::support::{CLIENT, Down, Scripted, decide, field, gate, now, policies};
 use bytes::Bytes;
-use http::{HeaderMap, Method, Response};
+use http::{HeaderMap, HeaderName, Method, Response};
 use serde_json::{Value, json};
 use slidegate::policy::{Action, Override, Overrides, PoliciesBuilder};
 use slidegate::{
@@ -461,7 +461,7 @@ fn during_a_ban_retry_after_is_not_before_the_quotas_have_room() {
 }
 
 #[test]
-fn a_cached_refusal_equals_a_new_one() {
+fn what_is_prepared_equals_what_is_written_anew() {
     let free = |url: &str| Plan::new("free", [Quota::per_minute(2)]).upgrade_url(url);
     let of_plan = |url| policies([Policy::new("api").plans("free")]).plan(free(url));
     let named = |name| Policy::new(name).quota(Quota::per_minute(2));
@@ -481,7 +481,7 @@ fn a_cached_refusal_equals_a_new_one() {
     ];
     let clock = ManualClock::default();
     let gates = all.map(|policies| gate(&clock, policies));
-    let kinds = || {
+    let kinds = {
         let headers = Headers::new([Dialect::Draft11, Dialect::XRateLimit]).clock(clock.clone());
         let responder = Responder::new().headers(headers).refusal_for("own", Shape::Text);
         let template = Refusal::template("text/plain", "{policy} {limit} {retry_after} {plan}");
@@ -491,24 +491,58 @@ fn a_cached_refusal_equals_a_new_one() {
             responder.clone().headers(Headers::new([Dialect::Draft06])),
             responder.clone().refusal(Shape::Plan),
             responder.clone().refusal(template.unwrap()),
-            responder.refusal(in_ms.unwrap()),
+            responder.clone().refusal(in_ms.unwrap()),
+            responder.clone().headers(Headers::none()).refusal(Shape::Code),
+            responder.refusal(Refusal::with(|refused| Response::new(refused.message()))),
         ]
     };
-    let old = kinds();
-    let mut refusals = 0;
-    for _ in 0..600 {
+    // Also for the policies of another gate, as they are while a reload replaces them.
+    let prepared: Vec<Vec<Responder>> = gates
+        .iter()
+        .map(|gate| kinds.iter().map(|kind| kind.clone().prepared_for(&gate.policies())).collect())
+        .collect();
+    let grant = Override {
+        identity: "ip:203.0.113.7".parse().unwrap(),
+        policy: Some("own".parse().unwrap()),
+        action: Action::Grant { units: NonZeroU32::MIN, window: None },
+        until: gates[0].now() + Duration::from_secs(60),
+    };
+    for gate in &gates {
+        gate.admin().replace_overrides(Overrides::new([grant.clone()]).unwrap());
+    }
+    let (mut refusals, mut allowed) = (0, 0);
+    for _ in 0..200 {
         clock.advance(Duration::from_millis(730));
         for outcome in gates.iter().map(decide) {
-            for (old, new) in old.iter().zip(kinds()) {
-                let ask = |responder: &Responder| responder.refuse(&outcome, &HeaderMap::new());
-                let Some((old, new)) = ask(old).zip(ask(&new)) else { continue };
-                assert_eq!((old.status(), old.headers()), (new.status(), new.headers()));
-                assert_eq!(old.body(), new.body());
+            for ready in prepared.iter().flat_map(|ready| ready.iter().zip(&kinds)) {
+                let both = [ready.0, ready.1];
+                let [one, two] = both.map(|kind| kind.refuse(&outcome, &HeaderMap::new()));
+                let Some((one, two)) = one.zip(two) else {
+                    let decision = outcome.as_ref().unwrap();
+                    let [one, two] = both.map(|kind| {
+                        let mut response = Response::new(());
+                        kind.annotate(decision, &mut response);
+                        response
+                    });
+                    assert_eq!(one.headers(), two.headers());
+                    allowed += 1;
+                    continue;
+                };
+                assert_eq!((one.status(), one.headers()), (two.status(), two.headers()));
+                assert_eq!(one.body(), two.body());
+                let order = |response: &Response<Bytes>| -> Vec<HeaderName> {
+                    response.headers().keys().cloned().collect()
+                };
+                assert_eq!(order(&one), order(&two), "also the order on the wire");
+                let [(one, fields), (two, same)] =
+                    both.map(|kind| kind.refuse_apart(&outcome, &HeaderMap::new()).unwrap());
+                assert_eq!((one.headers(), one.body()), (two.headers(), two.body()));
+                assert!(fields.iter().eq(same.iter()));
                 refusals += 1;
             }
         }
     }
-    assert!(refusals > 20_000, "{refusals}");
+    assert!(refusals > 100_000 && allowed > 5000, "{refusals} {allowed}");
 }
 
 #[test]

@@ -121,6 +121,14 @@ impl FieldGroup {
         Self::Triple([&X_RATELIMIT_LIMIT, &X_RATELIMIT_REMAINING, &X_RATELIMIT_RESET], since)
     }
 
+    /// The names of its fields, in order.
+    pub(super) fn names(&self) -> &[&'static HeaderName] {
+        match self {
+            Self::List(name, _) | Self::Dictionary(name) => std::slice::from_ref(name),
+            Self::Triple(names, _) => names,
+        }
+    }
+
     /// The field that no other group of the same response may also have.
     pub(super) fn field(&self) -> &'static HeaderName {
         match self {

@@ -48,7 +48,7 @@ pub(super) fn copy(decision: &Decision, groups: &[FieldGroup], headers: &HeaderM
         lists.flat_map(|name| headers.get_all(name)).map(HeaderValue::as_bytes).collect();
     let is_free = |copy: &u32| {
         in_headers(decision).all(|(policy, standing)| {
-            let name = format!("\"{}\"", QuotaName { policy, standing, copy: *copy }.text());
+            let name = format!("\"{}\"", QuotaName::of(policy, standing, *copy).text());
             let name = name.as_bytes();
             !lines.iter().any(|line| line.windows(name.len()).any(|part| part == name))
         })

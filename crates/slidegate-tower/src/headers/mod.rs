@@ -7,14 +7,14 @@ mod value;
 use std::fmt;
 use std::sync::{Arc, LazyLock};
 
-use http::{HeaderMap, StatusCode};
+use http::{HeaderMap, HeaderName, StatusCode};
 use slidegate::limit::SystemClock;
-use slidegate::{Clock, Decision, Timestamp};
+use slidegate::{Clock, Decision, PolicyStanding, Timestamp};
 
 pub use self::dialect::{Dialect, DialectError};
-use self::dialect::{FieldGroup, Since};
+use self::dialect::{FieldGroup, Item, Since};
 pub use self::value::StandingFields;
-pub(crate) use self::value::{QuotaName, ceil_s, reset};
+pub(crate) use self::value::{QuotaName, ceil_ms, ceil_s, policy_items, reset};
 
 /// Which headers say where a client stands, in which dialects.
 ///
@@ -72,40 +72,55 @@ impl Headers {
     /// Fields that are there already stay true: lists get our items appended, and of fields with
     /// room for one quota only, those with less remaining are kept.
     pub fn write(&self, decision: &Decision, headers: &mut HeaderMap) {
-        self.fields_beside(headers, decision).add_to(headers);
+        self.fields_beside(headers, decision, |_| None).add_to(headers);
     }
 
-    /// Where the client stands, for a response that has no such fields yet.
-    pub(crate) fn fields(&self, decision: &Decision) -> StandingFields {
-        self.fields_of(&self.groups, decision, 1)
+    /// Where the client stands, for a response that has no such fields yet. Of some policies, `items`
+    /// knows the [items](policy_items) that say what their quotas are.
+    pub(crate) fn fields<'i>(
+        &self,
+        decision: &Decision,
+        items: impl Fn(&PolicyStanding) -> Option<&'i str>,
+    ) -> StandingFields {
+        self.fields_of(&self.groups, decision, 1, items)
     }
 
     /// The fields that are to be added to these headers. If there are such fields already, ours are
     /// merged with them, and none is left to add.
-    pub(crate) fn fields_beside(
+    pub(crate) fn fields_beside<'i>(
         &self,
         headers: &mut HeaderMap,
         decision: &Decision,
+        items: impl Fn(&PolicyStanding) -> Option<&'i str>,
     ) -> StandingFields {
         if !merge::is_needed(headers) {
-            return self.fields(decision);
+            return self.fields(decision, items);
         }
         if let Some((_, tightest)) = decision.tightest_in_headers() {
             let copy = merge::copy(decision, &self.groups, headers);
             let admitted = |group: &&FieldGroup| merge::admits(group, headers, tightest);
             let groups: Vec<FieldGroup> = self.groups.iter().filter(admitted).copied().collect();
-            self.fields_of(&groups, decision, copy).add_to(headers);
+            self.fields_of(&groups, decision, copy, items).add_to(headers);
         }
         StandingFields::default()
     }
 
-    fn fields_of(&self, groups: &[FieldGroup], decision: &Decision, copy: u32) -> StandingFields {
+    fn fields_of<'i>(
+        &self,
+        groups: &[FieldGroup],
+        decision: &Decision,
+        copy: u32,
+        items: impl Fn(&PolicyStanding) -> Option<&'i str>,
+    ) -> StandingFields {
         let tightest = decision.tightest_in_headers().filter(|_| !groups.is_empty());
         let Some((_, tightest)) = tightest else { return StandingFields::default() };
         let mut fields = StandingFields::with_room();
         let reset = value::reset_of(decision, tightest);
         for group in groups {
             match *group {
+                FieldGroup::List(name, Item::Quota) if copy == 1 => {
+                    fields.quotas(name, decision, &items);
+                }
                 FieldGroup::List(name, item) => fields.list(name, decision, item, copy),
                 FieldGroup::Dictionary(name) => fields.dictionary(name, tightest, reset),
                 FieldGroup::Triple([limit, remaining, reset_name], since) => {
@@ -123,6 +138,11 @@ impl Headers {
             }
         }
         fields
+    }
+
+    /// The names of all fields, in the order in which responses have them.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &'static HeaderName> {
+        self.groups.iter().flat_map(FieldGroup::names).copied()
     }
 
     pub(crate) fn are_for(&self, status: StatusCode) -> bool {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use slidegate::limit::Period;
-use slidegate::{Decision, PolicyStanding, Standing};
+use slidegate::{Decision, Name, PolicyStanding, Quota, Standing};
 use smallvec::SmallVec;
 
 use crate::headers::dialect::Item;
@@ -47,21 +47,34 @@ impl StandingFields {
         Self { text: String::with_capacity(USUAL_BYTES), fields: SmallVec::new() }
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.fields.is_empty()
+    }
+
     /// Appends the lists, and puts the others in place of fields of the same name.
     pub(crate) fn add_to(self, headers: &mut HeaderMap) {
-        let (all, mut begin) = (Bytes::from(self.text), 0);
         // Once, and not in two steps: a response usually has room for what it has.
         headers.reserve(self.fields.len());
-        for StandingField { name, end, is_list } in self.fields {
-            let value = all.slice(std::mem::replace(&mut begin, end)..end);
-            let value = HeaderValue::from_maybe_shared(value)
-                .expect("names, digits and punctuation are valid in a header");
+        for (name, value, is_list) in self.into_values() {
             if is_list {
                 headers.append(name, value);
             } else {
                 headers.insert(name, value);
             }
         }
+    }
+
+    /// Names and values, and whether a response may have others of the name.
+    pub(crate) fn into_values(
+        self,
+    ) -> impl Iterator<Item = (&'static HeaderName, HeaderValue, bool)> {
+        let (all, mut begin) = (Bytes::from(self.text), 0);
+        self.fields.into_iter().map(move |StandingField { name, end, is_list }| {
+            let value = all.slice(std::mem::replace(&mut begin, end)..end);
+            let value = HeaderValue::from_maybe_shared(value)
+                .expect("names, digits and punctuation are valid in a header");
+            (name, value, is_list)
+        })
     }
 
     pub(super) fn integer(&mut self, name: &'static HeaderName, value: u64) {
@@ -82,6 +95,29 @@ impl StandingFields {
         self.end(name, false);
     }
 
+    /// An item for each quota in the headers that says what it is. Of some policies, `items` knows them.
+    pub(super) fn quotas<'i>(
+        &mut self,
+        name: &'static HeaderName,
+        decision: &Decision,
+        items: impl Fn(&PolicyStanding) -> Option<&'i str>,
+    ) {
+        let begin = self.text.len();
+        for policy in decision.policies().iter().filter(|policy| policy.in_headers) {
+            if self.text.len() > begin {
+                self.text.push_str(", ");
+            }
+            match items(policy) {
+                Some(items) => self.text.push_str(items),
+                None => {
+                    let quotas = policy.standings.iter().map(Standing::quota);
+                    put_policy_items(&mut self.text, &policy.policy, quotas);
+                }
+            }
+        }
+        self.end(name, true);
+    }
+
     /// An item for each quota in the headers.
     pub(super) fn list(
         &mut self,
@@ -98,40 +134,66 @@ impl StandingFields {
             if self.text.len() > begin {
                 self.text.push_str(", ");
             }
-            self.put_item(item, &QuotaName { policy, standing, copy });
+            self.put_item(item, standing, &QuotaName::of(policy, standing, copy));
         }
         self.end(name, true);
     }
 
     /// The parameters `r` and `t` are going to be renamed by the draft after -11.
-    fn put_item(&mut self, item: Item, name: &QuotaName<'_>) {
-        let (standing, quota) = (name.standing, name.standing.quota());
-        if item != Item::Unnamed {
-            self.text.push('"');
-            name.write_to(&mut self.text).expect("a string takes any text");
-            self.text.push('"');
-        }
+    fn put_item(&mut self, item: Item, standing: &Standing, name: &QuotaName<'_>) {
         match item {
             Item::Standing => {
+                name.put_quoted(&mut self.text);
                 self.put_integer(";r=", standing.remaining().into());
                 self.put_integer(";t=", effective_window_s(standing));
             }
-            Item::Quota | Item::Unnamed => {
-                let parameter = if item == Item::Quota { ";q=" } else { "" };
-                self.put_integer(parameter, quota.units().get().into());
-                self.put_integer(";w=", ceil_s(quota.window()));
+            Item::Quota => {
+                name.put_quoted(&mut self.text);
+                put_quota(&mut self.text, ";q=", name.quota);
             }
+            Item::Unnamed => put_quota(&mut self.text, "", name.quota),
         }
     }
 
     fn put_integer(&mut self, before: &str, value: u64) {
-        self.text.push_str(before);
-        self.text.push_str(itoa::Buffer::new().format(value));
+        put_integer(&mut self.text, before, value);
     }
 
     fn end(&mut self, name: &'static HeaderName, is_list: bool) {
         self.fields.push(StandingField { name, end: self.text.len(), is_list });
     }
+}
+
+/// The items of a policy's quotas in `RateLimit-Policy`.
+pub(crate) fn policy_items(policy: &Name, quotas: &[Quota]) -> String {
+    let mut text = String::new();
+    put_policy_items(&mut text, policy, quotas.iter().copied());
+    text
+}
+
+fn put_policy_items(
+    text: &mut String,
+    policy: &Name,
+    quotas: impl ExactSizeIterator<Item = Quota>,
+) {
+    let has_window = quotas.len() > 1;
+    for (place, quota) in quotas.enumerate() {
+        if place > 0 {
+            text.push_str(", ");
+        }
+        QuotaName { policy, quota, has_window, copy: 1 }.put_quoted(text);
+        put_quota(text, ";q=", quota);
+    }
+}
+
+fn put_quota(text: &mut String, units: &str, quota: Quota) {
+    put_integer(text, units, quota.units().get().into());
+    put_integer(text, ";w=", ceil_s(quota.window()));
+}
+
+fn put_integer(text: &mut String, before: &str, value: u64) {
+    text.push_str(before);
+    text.push_str(itoa::Buffer::new().format(value));
 }
 
 /// The name of a quota in headers and problem details: the policy's name if it has one quota, else
@@ -140,27 +202,41 @@ impl StandingFields {
 /// A policy's name has no slash, so names made with it are unique. Copies beyond the first are
 /// numbered: `api/2`.
 pub(crate) struct QuotaName<'a> {
-    pub(crate) policy: &'a PolicyStanding,
-    pub(crate) standing: &'a Standing,
+    pub(crate) policy: &'a Name,
+    pub(crate) quota: Quota,
+    /// Whether the policy has other quotas.
+    pub(crate) has_window: bool,
     pub(crate) copy: u32,
 }
 
 impl<'a> QuotaName<'a> {
+    pub(crate) fn of(policy: &'a PolicyStanding, standing: &Standing, copy: u32) -> Self {
+        let has_window = policy.standings.len() > 1;
+        Self { policy: &policy.policy, quota: standing.quota(), has_window, copy }
+    }
+
     /// The text, borrowed where it is the policy's name alone.
     pub(crate) fn text(&self) -> Cow<'a, str> {
-        if self.has_window() || self.copy > 1 {
+        if self.has_window || self.copy > 1 {
             let mut text = String::new();
             self.write_to(&mut text).expect("a string takes any text");
             return Cow::Owned(text);
         }
-        Cow::Borrowed(&self.policy.policy)
+        Cow::Borrowed(self.policy)
+    }
+
+    /// Appends the text in quotation marks.
+    fn put_quoted(&self, text: &mut String) {
+        text.push('"');
+        self.write_to(text).expect("a string takes any text");
+        text.push('"');
     }
 
     /// Writes the text piece by piece: formatting it would take as long as all else in an item.
     fn write_to(&self, text: &mut impl fmt::Write) -> fmt::Result {
-        text.write_str(&self.policy.policy)?;
-        if self.has_window() {
-            let window = self.standing.quota().window();
+        text.write_str(self.policy)?;
+        if self.has_window {
+            let window = self.quota.window();
             let (length, unit) = match window.subsec_millis() {
                 0 => (window.as_secs().into(), "s"),
                 _ => (window.as_millis(), "ms"),
@@ -174,10 +250,6 @@ impl<'a> QuotaName<'a> {
             text.write_str(itoa::Buffer::new().format(self.copy))?;
         }
         Ok(())
-    }
-
-    fn has_window(&self) -> bool {
-        self.policy.standings.len() > 1
     }
 }
 
@@ -208,6 +280,11 @@ fn has_stricter_twin(decision: &Decision, standing: &Standing) -> bool {
 /// that a structured field has room for.
 pub(crate) const fn ceil_s(time: Duration) -> u64 {
     Period(time).ceil_seconds()
+}
+
+/// Whole milliseconds, rounded up.
+pub(crate) fn ceil_ms(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
 
 /// When the same request is worth sending again, as far as this quota is concerned.

@@ -1,6 +1,6 @@
 //! How requests are refused.
 
-mod body_text;
+mod body;
 mod grpc;
 mod refused;
 mod shape;
@@ -21,6 +21,8 @@ use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use http_body::Body as _;
 use slidegate::policy::BadRequest;
 
+pub(crate) use self::body::{Body, BodyTerms};
+pub(crate) use self::grpc::is_call as is_grpc_call;
 pub use self::refused::{Reason, Refused};
 pub use self::shape::{Shape, ShapeError};
 use self::template::Template;
@@ -144,20 +146,30 @@ impl Refusal {
         if grpc::is_call(request) {
             return completed(grpc::response(refused), refused);
         }
-        let (content_type, body) = match &self.0 {
-            RefusalKind::Function(function) => return completed(function(refused), refused),
-            RefusalKind::Shape(shape) => {
-                (HeaderValue::from_static(shape.content_type()), shape.body(refused))
-            }
-            RefusalKind::Template(template) => {
-                (template.content_type.clone(), template.render(refused))
-            }
-        };
-        let mut response = Response::new(body);
+        if let RefusalKind::Function(function) = &self.0 {
+            return completed(function(refused), refused);
+        }
+        let mut response = Response::default();
         *response.status_mut() = refused.status();
         *response.headers_mut() = HeaderMap::with_capacity(USUAL_HEADERS);
-        response.headers_mut().insert(header::CONTENT_TYPE, content_type);
+        if let Some((content_type, body)) = self.text(&refused.body_terms()) {
+            response.headers_mut().insert(header::CONTENT_TYPE, content_type);
+            *response.body_mut() = body.with_wait(refused.retry_after());
+        }
         completed(response, refused)
+    }
+
+    /// The content type and the body, unless a function makes the response.
+    pub(crate) fn text(&self, terms: &BodyTerms<'_>) -> Option<(HeaderValue, Body)> {
+        match &self.0 {
+            RefusalKind::Shape(shape) => {
+                Some((HeaderValue::from_static(shape.content_type()), shape.body(terms)))
+            }
+            RefusalKind::Template(template) => {
+                Some((template.content_type.clone(), template.body(terms)))
+            }
+            RefusalKind::Function(_) => None,
+        }
     }
 }
 

@@ -7,8 +7,8 @@ use http::StatusCode;
 use slidegate::policy::CheckedPlan;
 use slidegate::{Block, Decision, Name, PolicyStanding, Standing, StoreError, Verdict};
 
-use crate::headers::{QuotaName, ceil_s, reset};
-use crate::refusal::body_text::BodyText;
+use crate::headers::{QuotaName, reset};
+use crate::refusal::body::{BodyTerms, wait_s};
 
 /// A request that was refused, and what there is to say about it.
 #[derive(Debug, Clone, Copy)]
@@ -51,13 +51,7 @@ impl<'a> Refused<'a> {
 
     /// How long to wait in whole seconds, rounded up and at least one, if waiting helps.
     pub fn retry_after_s(&self) -> Option<u64> {
-        self.retry_after().map(|after| ceil_s(after).max(1))
-    }
-
-    /// How long to wait in milliseconds, rounded up, if waiting helps.
-    pub(super) fn retry_after_ms(&self) -> Option<u64> {
-        let whole = |after: Duration| after.as_nanos().div_ceil(1_000_000);
-        self.retry_after().map(|after| u64::try_from(whole(after)).unwrap_or(u64::MAX))
+        self.retry_after().map(wait_s)
     }
 
     /// The policy that binds the client most.
@@ -72,7 +66,7 @@ impl<'a> Refused<'a> {
 
     /// The name of the policy that refused the request: by its ban, or because it binds the client
     /// most.
-    pub(super) fn policy_name(&self) -> Option<&'a str> {
+    fn policy_name(&self) -> Option<&'a str> {
         let name = self.banned_by().or_else(|| self.policy().map(|policy| &policy.policy));
         name.map(|name| &**name)
     }
@@ -92,33 +86,46 @@ impl<'a> Refused<'a> {
         self.decision?.tightest_in_headers().filter(|(policy, _)| policy.is_violated())
     }
 
-    /// The plan's name.
-    pub(super) fn plan_name(&self) -> Option<&'a str> {
-        self.plan().map(|plan| &*plan.name)
-    }
-
-    /// Where a customer of the plan can get more.
-    pub(super) fn upgrade_url(&self) -> Option<&'a str> {
-        self.plan()?.upgrade_url.as_deref()
-    }
-
     /// The names of the violated quotas, as `RateLimit-Policy` has them; of a ban, the name of its
     /// policy.
     pub fn violated_policies(&self) -> Vec<String> {
         self.violated_names().map(Cow::into_owned).collect()
     }
 
-    pub(super) fn violated_names(&self) -> impl Iterator<Item = Cow<'a, str>> + use<'a> {
-        let name = |(policy, standing)| QuotaName { policy, standing, copy: 1 }.text();
+    fn violated_names(&self) -> impl Iterator<Item = Cow<'a, str>> + use<'a> {
+        let name = |(policy, standing)| QuotaName::of(policy, standing, 1).text();
         let banned_by = self.banned_by().filter(|_| self.reason == Reason::Banned);
         self.violated().map(name).chain(banned_by.map(|policy| Cow::Borrowed(&**policy)))
     }
 
     /// One or two sentences for people.
     pub fn message(&self) -> String {
-        let mut message = BodyText::default();
-        message.message(self, "Try again in");
-        message.into_string()
+        let message = self.body_terms().message().with_wait(self.retry_after);
+        String::from_utf8_lossy(&message).into_owned()
+    }
+
+    /// What a body says besides the time to wait.
+    pub(crate) fn body_terms(&self) -> BodyTerms<'a> {
+        BodyTerms {
+            reason: self.reason,
+            has_wait: self.retry_after.is_some(),
+            limit: self.limit(),
+            policy: self.policy_name(),
+            plan: self.plan(),
+            violated: self.violated_names().collect(),
+        }
+    }
+
+    /// The violated quota, by its place among those of its policy, if it is the only one and nothing else
+    /// refused the request.
+    pub(crate) fn sole_violation(&self) -> Option<(&'a PolicyStanding, usize)> {
+        if self.reason != Reason::QuotaExceeded || self.banned_by().is_some() {
+            return None;
+        }
+        let mut violated = self.violated();
+        let (policy, sole) = violated.next().filter(|_| violated.next().is_none())?;
+        let place = policy.standings.iter().position(|standing| std::ptr::eq(standing, sole))?;
+        Some((policy, place))
     }
 
     fn violated(&self) -> impl Iterator<Item = (&'a PolicyStanding, &'a Standing)> + use<'a> {

@@ -3,11 +3,9 @@
 use std::fmt;
 use std::str::FromStr;
 
-use bytes::Bytes;
-
 use crate::problem::CONTENT_TYPE;
-use crate::refusal::body_text::BodyText;
-use crate::refusal::refused::{Reason, Refused};
+use crate::refusal::body::{Body, BodyTerms, BodyText, Wait};
+use crate::refusal::refused::Reason;
 
 /// A ready-made shape of a refusal's body.
 ///
@@ -44,31 +42,31 @@ impl Shape {
         }
     }
 
-    pub(super) fn body(self, refused: &Refused<'_>) -> Bytes {
-        let wording = refused.reason().wording();
+    pub(super) fn body(self, terms: &BodyTerms<'_>) -> Body {
+        let wording = terms.reason.wording();
         let phrase = wording.status.canonical_reason().unwrap_or_default();
         let mut body = BodyText::default();
         match self {
-            Self::Problem => return problem(refused),
+            Self::Problem => return problem(terms),
             Self::Error => body.text("{\"error\":\"").text(phrase).text("\"}"),
             Self::Plan => {
-                let error = match refused.reason() {
+                let error = match terms.reason {
                     Reason::QuotaExceeded => "Rate limit exceeded",
                     _ => phrase,
                 };
                 body.text("{\"error\":\"").text(error).text("\"");
-                body.number_member("limit", refused.limit().map(u64::from));
-                body.number_member("retryAfterMs", refused.retry_after_ms());
-                body.string_member("plan", refused.plan_name());
-                body.string_member("upgradeUrl", refused.upgrade_url()).text("}")
+                body.number_member("limit", terms.limit.map(u64::from));
+                body.wait_member("retryAfterMs", terms, Wait::Milliseconds);
+                body.string_member("plan", terms.plan_name());
+                body.string_member("upgradeUrl", terms.upgrade_url()).text("}")
             }
             Self::Code => {
                 body.text("{\"error\":{\"code\":\"").text(wording.code);
-                body.text("\",\"message\":\"").message(refused, "Please retry after").text("\"");
-                body.number_member("retryAfter", refused.retry_after_s()).text("}}")
+                body.text("\",\"message\":\"").message(terms, "Please retry after").text("\"");
+                body.wait_member("retryAfter", terms, Wait::Seconds).text("}}")
             }
-            Self::Text => body.message(refused, "Try again in").text("\n"),
-            Self::Bare => return Bytes::from_static(phrase.as_bytes()),
+            Self::Text => body.message(terms, "Try again in").text("\n"),
+            Self::Bare => return Body::fixed(phrase),
         }
         .finish()
     }
@@ -86,22 +84,22 @@ impl Shape {
 }
 
 /// Problem details of RFC 9457, in the order of [`ProblemDetails`](crate::ProblemDetails).
-fn problem(refused: &Refused<'_>) -> Bytes {
-    let wording = refused.reason().wording();
+fn problem(terms: &BodyTerms<'_>) -> Body {
+    let wording = terms.reason.wording();
     let mut body = BodyText::default();
     body.text("{\"type\":\"").text(wording.problem);
     body.text("\",\"title\":\"").text(wording.title);
     body.text("\",\"status\":").text(wording.status.as_str());
-    body.text(",\"detail\":\"").message(refused, "Try again in").text("\"");
+    body.text(",\"detail\":\"").message(terms, "Try again in").text("\"");
     let mut before = ",\"violated-policies\":[";
-    for name in refused.violated_names() {
-        body.text(std::mem::replace(&mut before, ",")).string(&name);
+    for name in &terms.violated {
+        body.text(std::mem::replace(&mut before, ",")).string(name);
     }
     if before == "," {
         body.text("]");
     }
-    body.string_member("plan", refused.plan_name());
-    body.string_member("upgrade_url", refused.upgrade_url()).text("}").finish()
+    body.string_member("plan", terms.plan_name());
+    body.string_member("upgrade_url", terms.upgrade_url()).text("}").finish()
 }
 
 impl fmt::Display for Shape {

@@ -1,12 +1,8 @@
 //! A refusal's body by a template.
 
-use std::borrow::Cow;
-
-use bytes::Bytes;
 use http::HeaderValue;
 
-use crate::refusal::body_text::BodyText;
-use crate::refusal::refused::Refused;
+use crate::refusal::body::{Body, BodyTerms, BodyText, Wait};
 
 /// A text with placeholders, such as `Try again in {retry_after} seconds.`
 #[derive(Debug, Clone)]
@@ -22,29 +18,31 @@ enum Segment {
     Placeholder(Lookup),
 }
 
-/// The value of a placeholder: a text, or a number that may be unknown.
+/// The value of a placeholder: a text, a number that may be unknown, or the time to wait.
 enum Placeholder<'r> {
-    Text(Cow<'r, str>),
+    Text(&'r str),
+    Message,
     Number(Option<u64>),
+    Wait(Wait),
 }
 
 /// Finds the value of a placeholder.
-type Lookup = for<'r> fn(&'r Refused<'r>) -> Placeholder<'r>;
+type Lookup = for<'r> fn(&'r BodyTerms<'_>) -> Placeholder<'r>;
 
 const PLACEHOLDERS: [(&str, Lookup); 9] = [
-    ("status", |refused| Placeholder::Number(Some(refused.status().as_u16().into()))),
-    ("error", |refused| text(refused.status().canonical_reason())),
-    ("message", |refused| Placeholder::Text(refused.message().into())),
-    ("retry_after", |refused| Placeholder::Number(refused.retry_after_s())),
-    ("retry_after_ms", |refused| Placeholder::Number(refused.retry_after_ms())),
-    ("limit", |refused| Placeholder::Number(refused.limit().map(u64::from))),
-    ("policy", |refused| text(refused.policy_name())),
-    ("plan", |refused| text(refused.plan_name())),
-    ("upgrade_url", |refused| text(refused.upgrade_url())),
+    ("status", |terms| Placeholder::Number(Some(terms.reason.wording().status.as_u16().into()))),
+    ("error", |terms| text(terms.reason.wording().status.canonical_reason())),
+    ("message", |_| Placeholder::Message),
+    ("retry_after", |_| Placeholder::Wait(Wait::Seconds)),
+    ("retry_after_ms", |_| Placeholder::Wait(Wait::Milliseconds)),
+    ("limit", |terms| Placeholder::Number(terms.limit.map(u64::from))),
+    ("policy", |terms| text(terms.policy)),
+    ("plan", |terms| text(terms.plan_name())),
+    ("upgrade_url", |terms| text(terms.upgrade_url())),
 ];
 
 fn text(text: Option<&str>) -> Placeholder<'_> {
-    Placeholder::Text(text.unwrap_or_default().into())
+    Placeholder::Text(text.unwrap_or_default())
 }
 
 impl Template {
@@ -57,7 +55,7 @@ impl Template {
     }
 
     /// The body. Numbers that are not known are `null` in JSON and nothing elsewhere.
-    pub(super) fn render(&self, refused: &Refused<'_>) -> Bytes {
+    pub(super) fn body(&self, terms: &BodyTerms<'_>) -> Body {
         let mut body = BodyText::default();
         for segment in &self.segments {
             let value = match segment {
@@ -65,15 +63,20 @@ impl Template {
                     body.text(text);
                     continue;
                 }
-                Segment::Placeholder(value) => value(refused),
+                Segment::Placeholder(value) => value(terms),
             };
             match value {
                 // The quotes around it are the template's.
-                Placeholder::Text(text) if self.is_json => body.escaped(&text),
-                Placeholder::Text(text) => body.text(&text),
+                Placeholder::Text(text) if self.is_json => body.escaped(text),
+                Placeholder::Text(text) => body.text(text),
+                // None has a character that JSON escapes.
+                Placeholder::Message => body.message(terms, "Try again in"),
                 Placeholder::Number(Some(number)) => body.number(number),
-                Placeholder::Number(None) if self.is_json => body.text("null"),
-                Placeholder::Number(None) => continue,
+                Placeholder::Wait(wait) if terms.has_wait => body.wait(wait),
+                Placeholder::Number(None) | Placeholder::Wait(_) if self.is_json => {
+                    body.text("null")
+                }
+                Placeholder::Number(None) | Placeholder::Wait(_) => continue,
             };
         }
         body.finish()

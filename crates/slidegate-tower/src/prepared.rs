@@ -1,0 +1,182 @@
+//! What responses say about the policies in force whatever a request leaves of their quotas, prepared
+//! when the policies are known.
+
+use std::collections::HashMap;
+
+use bytes::Bytes;
+use foldhash::fast::RandomState;
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
+use slidegate::policy::{CheckedPlan, CheckedPolicy};
+use slidegate::{Name, Policies, PolicyStanding, Quota};
+use smallvec::smallvec;
+
+use crate::headers::{Headers, QuotaName, StandingFields, policy_items};
+use crate::problem::NO_STORE;
+use crate::refusal::{Body, BodyTerms, Reason, Refusal, Refused};
+
+/// The policies in force. What is not among them, such as quotas that an operator has raised, is written
+/// anew for each response.
+#[derive(Debug, Default)]
+pub(crate) struct PreparedPolicies(HashMap<Name, Vec<PreparedPolicy>, RandomState>);
+
+/// A policy with its own quotas, or with those of a plan.
+#[derive(Debug)]
+struct PreparedPolicy {
+    quotas: Box<[Quota]>,
+    plan: Option<(Name, Option<String>)>,
+    in_headers: bool,
+    /// See [`policy_items`].
+    items: String,
+    /// Unless a function makes its refusals.
+    refusal: Option<PreparedRefusal>,
+}
+
+/// How requests are refused that have violated one quota of the policy.
+#[derive(Debug)]
+struct PreparedRefusal {
+    heads: RefusalHeads,
+    /// A body for each quota.
+    bodies: Box<[Body]>,
+}
+
+/// The headers of refusals, for values to be filled in.
+#[derive(Debug)]
+struct RefusalHeads {
+    /// Those of any refusal.
+    plain: HeaderMap,
+    /// The same, and those that say where the client stands.
+    standing: HeaderMap,
+}
+
+/// `Content-Type` and `Cache-Control`.
+const CONSTANT_HEADERS: usize = 2;
+
+/// The most policies, one for each plan, that are prepared. An entry takes about a kilobyte.
+const MAX_PREPARED: usize = 4096;
+
+impl PreparedPolicies {
+    /// Prepares these policies, whose requests are refused as `refusal_of` says.
+    pub(crate) fn new<'r>(
+        policies: &Policies,
+        headers: &Headers,
+        refusal_of: impl Fn(&Name) -> &'r Refusal,
+    ) -> Self {
+        let plans = policies.plans();
+        let mut prepared: HashMap<Name, Vec<PreparedPolicy>, _> = HashMap::default();
+        let of_policy = policies.iter().flat_map(|policy| {
+            let plans = if policy.default_plan().is_some() { &plans[..] } else { &[] };
+            let of_plans =
+                plans.iter().map(move |plan| (policy, plan.quotas.as_slice(), Some(*plan)));
+            let own = Some((policy, policy.quotas(), None));
+            own.filter(|(_, quotas, _)| !quotas.is_empty()).into_iter().chain(of_plans)
+        });
+        for (policy, quotas, plan) in of_policy.take(MAX_PREPARED) {
+            let entry =
+                PreparedPolicy::new(policy, quotas, plan, headers, refusal_of(&policy.name));
+            prepared.entry(policy.name.clone()).or_default().push(entry);
+        }
+        Self(prepared)
+    }
+
+    /// See [`policy_items`].
+    pub(crate) fn items(&self, policy: &PolicyStanding) -> Option<&str> {
+        self.find(policy).map(|prepared| &*prepared.items)
+    }
+
+    /// The response to a refused request with these fields, if it has violated one quota of a prepared
+    /// policy.
+    pub(crate) fn respond(
+        &self,
+        refused: &Refused<'_>,
+        fields: impl FnOnce() -> StandingFields,
+    ) -> Option<Response<Bytes>> {
+        let (policy, place) = refused.sole_violation()?;
+        let prepared = self.find(policy)?.refusal.as_ref()?;
+        let (body, wait_s) = (prepared.bodies.get(place)?, refused.retry_after_s()?);
+        let mut response = Response::new(body.with_wait(refused.retry_after()));
+        *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;
+        *response.headers_mut() = prepared.heads.filled(wait_s, fields());
+        Some(response)
+    }
+
+    fn find(&self, policy: &PolicyStanding) -> Option<&PreparedPolicy> {
+        self.0.get(&*policy.policy)?.iter().find(|prepared| prepared.is_of(policy))
+    }
+}
+
+impl PreparedPolicy {
+    fn new(
+        policy: &CheckedPolicy,
+        quotas: &[Quota],
+        plan: Option<&CheckedPlan>,
+        headers: &Headers,
+        refusal: &Refusal,
+    ) -> Self {
+        let in_headers = policy.in_headers && !policy.shadow;
+        let has_window = quotas.len() > 1;
+        let body = |quota: &Quota| {
+            let name = QuotaName { policy: &policy.name, quota: *quota, has_window, copy: 1 };
+            refusal.text(&BodyTerms {
+                reason: Reason::QuotaExceeded,
+                has_wait: true,
+                limit: in_headers.then(|| quota.units().get()),
+                policy: Some(&policy.name),
+                plan: plan.filter(|_| in_headers),
+                violated: smallvec![name.text()],
+            })
+        };
+        let texts: Option<Vec<(HeaderValue, Body)>> = quotas.iter().map(body).collect();
+        let refusal = texts.and_then(|texts| {
+            let heads = RefusalHeads::new(texts.first()?.0.clone(), headers)?;
+            let bodies = texts.into_iter().map(|(_, body)| body).collect();
+            Some(PreparedRefusal { heads, bodies })
+        });
+        Self {
+            quotas: quotas.into(),
+            plan: plan.map(|plan| (plan.name.clone(), plan.upgrade_url.clone())),
+            in_headers,
+            items: policy_items(&policy.name, quotas),
+            refusal,
+        }
+    }
+
+    /// Whether what is prepared is true of a policy as a decision has it.
+    fn is_of(&self, policy: &PolicyStanding) -> bool {
+        let plan = policy.plan.as_deref().map(|plan| (&plan.name, &plan.upgrade_url));
+        self.in_headers == policy.in_headers
+            && self.quotas.iter().copied().eq(policy.standings.iter().map(|own| own.quota()))
+            && self.plan.as_ref().map(|(name, url)| (name, url)) == plan
+    }
+}
+
+impl RefusalHeads {
+    /// None if copies have their fields in another order, which `http` does not promise.
+    fn new(content_type: HeaderValue, headers: &Headers) -> Option<Self> {
+        let empty = HeaderValue::from_static("");
+        let mut plain = HeaderMap::with_capacity(3);
+        plain.insert(header::CONTENT_TYPE, content_type);
+        plain.insert(header::CACHE_CONTROL, NO_STORE);
+        debug_assert_eq!(plain.len(), CONSTANT_HEADERS);
+        plain.insert(header::RETRY_AFTER, empty.clone());
+        let mut standing = plain.clone();
+        standing.extend(headers.names().map(|name| (name.clone(), empty.clone())));
+        let places = [&header::RETRY_AFTER].into_iter().chain(headers.names());
+        let is_in_order = standing.clone().keys().skip(CONSTANT_HEADERS).eq(places);
+        is_in_order.then_some(Self { plain, standing })
+    }
+
+    /// The headers of one refusal. Filling in the values of a copy takes half as long as inserting the
+    /// headers, which hashes every name.
+    fn filled(&self, wait_s: u64, fields: StandingFields) -> HeaderMap {
+        let mut headers = if fields.is_empty() { &self.plain } else { &self.standing }.clone();
+        let mut places = headers.iter_mut().skip(CONSTANT_HEADERS);
+        let mut fill = |name: &HeaderName, value: HeaderValue| {
+            let (found, place) = places.next().expect("a place for each field");
+            debug_assert_eq!(found, name);
+            *place = value;
+        };
+        fill(&header::RETRY_AFTER, wait_s.into());
+        fields.into_values().for_each(|(name, value, _)| fill(name, value));
+        headers
+    }
+}
