@@ -78,7 +78,7 @@ impl Limiter {
 
     /// Forgets what a key has spent.
     pub fn reset(&self, key: &str) {
-        self.store.remove(key.as_bytes());
+        self.store.remove(key);
     }
 
     /// The quota of each key.
@@ -88,7 +88,7 @@ impl Limiter {
 
     #[inline]
     fn attempt(&self, key: &str, units: NonZeroU32, commit: Commit) -> (bool, Standing) {
-        self.store.attempt_key(key.as_bytes(), self.quota, units.get(), commit)
+        self.store.attempt_key(key, self.quota, units.get(), commit)
     }
 }
 

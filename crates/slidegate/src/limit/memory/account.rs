@@ -1,8 +1,10 @@
 //! What a memory store keeps of one account.
 
 use compact_str::CompactString;
+use foldhash::fast::RandomState;
 
 use super::Commit;
+use super::planned::AccountKey;
 use crate::limit::{Ledger, Quota, Standing, Timestamp};
 
 /// The ledgers of one account, one for each window.
@@ -11,6 +13,7 @@ use crate::limit::{Ledger, Quota, Standing, Timestamp};
 #[derive(Debug)]
 #[repr(align(64))]
 pub(super) struct AccountEntry {
+    /// See [`AccountKey::to_text`]; of a shared account, the policy's name.
     pub(super) key: CompactString,
     ledgers: Ledgers,
 }
@@ -30,8 +33,7 @@ enum Ledgers {
 pub(super) const MAX_LEDGERS: usize = 64;
 
 impl AccountEntry {
-    pub(super) fn new(key: &[u8]) -> Self {
-        let key = CompactString::from_utf8(key).expect("keys are made of texts");
+    pub(super) fn new(key: CompactString) -> Self {
         Self { key, ledgers: Ledgers::List(Vec::new()) }
     }
 
@@ -52,8 +54,13 @@ impl AccountEntry {
     }
 
     #[inline]
-    pub(super) fn is_for(&self, key: &[u8]) -> bool {
-        self.key.as_bytes() == key
+    pub(super) fn is_for(&self, key: AccountKey<'_>) -> bool {
+        key.is_text(&self.key)
+    }
+
+    #[inline]
+    pub(super) fn hash(&self, state: &RandomState) -> u64 {
+        AccountKey::parse(&self.key).hash(state)
     }
 
     /// Forgets what has left its window.
@@ -105,7 +112,7 @@ impl AccountEntry {
     }
 
     /// An account of this key with the same standing, in as few entries as can be.
-    pub(super) fn condensed(&mut self, key: &[u8], now: Timestamp) -> Self {
+    pub(super) fn condensed(&mut self, key: CompactString, now: Timestamp) -> Self {
         self.expire(now);
         let mut account = Self::new(key);
         self.ledgers().iter().for_each(|ledger| account.add(ledger.condensed()));

@@ -6,7 +6,6 @@ mod settled;
 mod shard;
 mod snapshot;
 
-use std::hash::BuildHasher;
 use std::slice;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,7 +14,7 @@ use foldhash::fast::RandomState;
 use parking_lot::{Mutex, MutexGuard};
 use smallvec::{SmallVec, smallvec};
 
-use self::planned::{AccountKey, PlannedCharge, account_key, key_of};
+use self::planned::{AccountKey, PlannedCharge};
 use self::settled::SettledNames;
 use self::shard::{KEPT_PART, Shard, Slot};
 pub use self::snapshot::SnapshotError;
@@ -173,12 +172,12 @@ impl MemoryStore {
 
     /// [`Store::read`] for callers that are not async.
     pub fn read_now(&self, charge: Charge<'_>) -> AccountReading {
-        let key = account_key(&charge);
-        let hash = self.hash(&key);
+        let key = AccountKey::of(&charge);
+        let hash = self.hash(key);
         let (mut shard, now) = self.open(hash);
         let mut reading = AccountReading::untouched(now, charge.quotas().as_slice());
-        let has_own = shard.own(hash, &key).is_some();
-        let Some(account) = shard.own_or_shared(hash, &key, charge.policy()) else {
+        let has_own = shard.own(hash, key).is_some();
+        let Some(account) = shard.own_or_shared(hash, key) else {
             return reading;
         };
         reading.degraded = !has_own;
@@ -194,12 +193,12 @@ impl MemoryStore {
     /// [`Store::refund`] for callers that are not async.
     pub fn refund_now(&self, charges: &Charges<'_>, spent: Spent) {
         for charge in charges.as_slice() {
-            let key = account_key(charge);
-            let hash = self.hash(&key);
+            let key = AccountKey::of(charge);
+            let hash = self.hash(key);
             let mut shard = self.lock(self.shard_of(hash));
             let account = match spent {
-                Spent::At(_) => shard.own_or_shared(hash, &key, charge.policy()),
-                Spent::Newest => shard.own(hash, &key),
+                Spent::At(_) => shard.own_or_shared(hash, key),
+                Spent::Newest => shard.own(hash, key),
             };
             let Some(account) = account else { continue };
             let now = self.clock.now();
@@ -225,8 +224,8 @@ impl MemoryStore {
             settled = settled.or(match settlement.once {
                 None => settle().map(|()| Settled::Now)?,
                 Some(once) => {
-                    let (now, key) = (self.clock.now(), account_key(charge));
-                    self.settled.lock().settle(once, &key, now, self.capacity, settle)?
+                    let (now, key) = (self.clock.now(), AccountKey::of(charge));
+                    self.settled.lock().settle(once, key, now, self.capacity, settle)?
                 }
             });
         }
@@ -236,7 +235,7 @@ impl MemoryStore {
     /// Whether a charge was settled here under a [name](crate::limit::Once::id) that can still be
     /// presented.
     pub fn has_settled(&self, charge: &Charge<'_>, id: &str) -> bool {
-        self.settled.lock().contains(id, &account_key(charge), self.clock.now())
+        self.settled.lock().contains(id, AccountKey::of(charge), self.clock.now())
     }
 
     fn settle_charge(
@@ -257,16 +256,16 @@ impl MemoryStore {
 
     /// [`Store::reset`] for callers that are not async.
     pub fn reset_now(&self, charges: &Charges<'_>) {
-        charges.as_slice().iter().for_each(|charge| self.remove(&account_key(charge)));
+        charges.as_slice().iter().for_each(|charge| self.remove_account(AccountKey::of(charge)));
     }
 
     /// [`Store::reset`] as if it had been done at `at`: what was spent since stays.
     pub fn reset_as_of(&self, charges: &Charges<'_>, at: Timestamp) {
         for charge in charges.as_slice() {
-            let key = account_key(charge);
-            let hash = self.hash(&key);
+            let key = AccountKey::of(charge);
+            let hash = self.hash(key);
             let mut shard = self.lock(self.shard_of(hash));
-            let Some(account) = shard.own(hash, &key) else { continue };
+            let Some(account) = shard.own(hash, key) else { continue };
             for quota in charge.quotas().as_slice() {
                 if let Some(ledger) = account.ledger_mut(*quota) {
                     ledger.forget_until(at);
@@ -284,10 +283,9 @@ impl MemoryStore {
         let charges = charges.as_slice();
         // One charge to an account that is there, as nearly always: one lock and one look-up.
         if let [charge] = charges {
-            let key = account_key(charge);
-            let mut charge = PlannedCharge::of(charge, &key, self.hash(&key));
+            let mut charge = PlannedCharge::of(charge, &self.hasher);
             let (mut shard, now) = self.open(charge.hash);
-            let Some(account) = shard.own(charge.hash, &key) else {
+            let Some(account) = shard.own(charge.hash, charge.key) else {
                 drop(shard);
                 return self.attempt_all(slice::from_mut(&mut charge), commit);
             };
@@ -309,20 +307,19 @@ impl MemoryStore {
             charge.write(Some(account), charge.to_commit(commit), now, &mut receipt.standings);
             return Ok(receipt);
         }
-        let keys: SmallVec<[AccountKey; 2]> = charges.iter().map(account_key).collect();
-        let planned = charges.iter().zip(&keys);
-        let planned = planned.map(|(charge, key)| PlannedCharge::of(charge, key, self.hash(key)));
+        let planned = charges.iter().map(|charge| PlannedCharge::of(charge, &self.hasher));
         self.attempt_all(&mut planned.collect::<SmallVec<[_; 2]>>(), commit)
     }
 
     /// Spends from an account that is no policy's, or tells whether it would, and where it stands.
     pub(crate) fn attempt_key(
         &self,
-        key: &[u8],
+        key: &str,
         quota: Quota,
         cost: u32,
         commit: Commit,
     ) -> (bool, Standing) {
+        let key = AccountKey::new("", key);
         let hash = self.hash(key);
         let (mut shard, now) = self.open(hash);
         let Some(account) = shard.own(hash, key) else {
@@ -344,8 +341,12 @@ impl MemoryStore {
         (shard, now)
     }
 
-    /// Forgets an account.
-    pub(crate) fn remove(&self, key: &[u8]) {
+    /// Forgets an account that is no policy's.
+    pub(crate) fn remove(&self, key: &str) {
+        self.remove_account(AccountKey::new("", key));
+    }
+
+    fn remove_account(&self, key: AccountKey<'_>) {
         let hash = self.hash(key);
         self.lock(self.shard_of(hash)).remove(hash, key);
     }
@@ -405,8 +406,8 @@ impl MemoryStore {
     }
 
     #[inline]
-    fn hash(&self, key: &[u8]) -> u64 {
-        self.hasher.hash_one(key)
+    fn hash(&self, key: AccountKey<'_>) -> u64 {
+        key.hash(&self.hasher)
     }
 
     fn shard_of(&self, hash: u64) -> usize {
@@ -475,10 +476,10 @@ impl Store for MemoryStore {
     }
 
     fn has_room_for(&self, policy: &Name, identity: &Identity) -> bool {
-        let key = key_of(policy, identity);
-        let hash = self.hash(&key);
+        let key = AccountKey::new(policy, identity.as_str());
+        let hash = self.hash(key);
         let (mut shard, now) = self.open(hash);
-        shard.has_room_for(hash, &key, now)
+        shard.has_room_for(hash, key, now)
     }
 }
 
@@ -495,7 +496,7 @@ fn find_slots(
         charge.slot = locks[charge.lock].slot(charge, new)?;
         // Two charges to one shared account would each be seen to fit alone.
         if charge.slot == Slot::Overflow
-            && beside.clone().any(|o| o.slot == Slot::Overflow && o.policy == charge.policy)
+            && beside.clone().any(|o| o.slot == Slot::Overflow && o.key.policy == charge.key.policy)
         {
             return Err(StoreError::Full);
         }

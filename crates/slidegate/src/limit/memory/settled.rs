@@ -24,7 +24,7 @@ impl SettledNames {
     pub(super) fn settle(
         &mut self,
         once: Once<'_>,
-        account: &AccountKey,
+        account: AccountKey<'_>,
         now: Timestamp,
         capacity: usize,
         settle: impl FnOnce() -> Result<(), StoreError>,
@@ -49,11 +49,11 @@ impl SettledNames {
     }
 
     /// Whether an account was settled under a name.
-    pub(super) fn contains(&self, id: &str, account: &AccountKey, now: Timestamp) -> bool {
+    pub(super) fn contains(&self, id: &str, account: AccountKey<'_>, now: Timestamp) -> bool {
         self.until.get(&name(id, account)).is_some_and(|until| now < *until)
     }
 }
 
-fn name(id: &str, account: &AccountKey) -> Box<[u8]> {
-    [id.as_bytes(), b" ", account].concat().into()
+fn name(id: &str, account: AccountKey<'_>) -> Box<[u8]> {
+    [id.as_bytes(), b" ", account.to_text().as_bytes()].concat().into()
 }

@@ -1,6 +1,5 @@
 //! One part of a memory store's accounts, behind one lock.
 
-use std::hash::BuildHasher;
 use std::time::Duration;
 
 use foldhash::fast::RandomState;
@@ -8,7 +7,7 @@ use hashbrown::HashTable;
 
 use super::Commit;
 use super::account::AccountEntry;
-use super::planned::PlannedCharge;
+use super::planned::{AccountKey, PlannedCharge};
 use crate::limit::OnStoreError;
 use crate::limit::{StoreError, Timestamp};
 
@@ -108,11 +107,11 @@ impl Shard {
             self.sweep(now, SWEEP_BUCKETS);
         }
         let room = self.capacity.saturating_sub(self.accounts.len()).min(accounts);
-        self.accounts.reserve(room, |account| self.hasher.hash_one(account.key.as_bytes()));
+        self.accounts.reserve(room, |account| account.hash(&self.hasher));
     }
 
     /// Whether an account is there, or may take a place that is not kept for others.
-    pub(super) fn has_room_for(&mut self, hash: u64, key: &[u8], now: Timestamp) -> bool {
+    pub(super) fn has_room_for(&mut self, hash: u64, key: AccountKey<'_>, now: Timestamp) -> bool {
         if self.find(hash, key).is_some() {
             return true;
         }
@@ -155,12 +154,12 @@ impl Shard {
                 Some(account.expect("an account stays in its bucket during a call"))
             }
             (Slot::Waived, _) => None,
-            (Slot::New | Slot::Overflow, Commit::Nothing) => self.shared_mut(charge.policy),
-            (Slot::Overflow, Commit::Spend) => Some(self.shared_or_new(charge.policy)),
+            (Slot::New | Slot::Overflow, Commit::Nothing) => self.shared_mut(charge.key.policy),
+            (Slot::Overflow, Commit::Spend) => Some(self.shared_or_new(charge.key.policy)),
             (Slot::New, Commit::Spend) => {
-                let shared = self.shared_mut(charge.policy);
-                let account = shared.map(|shared| shared.condensed(charge.key, now));
-                let account = account.unwrap_or_else(|| AccountEntry::new(charge.key));
+                let shared = self.shared_mut(charge.key.policy);
+                let account = shared.map(|shared| shared.condensed(charge.key.to_text(), now));
+                let account = account.unwrap_or_else(|| AccountEntry::new(charge.key.to_text()));
                 Some(self.insert(charge.hash, account))
             }
         }
@@ -170,20 +169,19 @@ impl Shard {
     pub(super) fn own_or_shared(
         &mut self,
         hash: u64,
-        key: &[u8],
-        policy: &str,
+        key: AccountKey<'_>,
     ) -> Option<&mut AccountEntry> {
         match self.find(hash, key) {
             Some(i) => self.accounts.get_bucket_mut(i),
-            None => self.shared_mut(policy),
+            None => self.shared_mut(key.policy),
         }
     }
 
-    pub(super) fn own(&mut self, hash: u64, key: &[u8]) -> Option<&mut AccountEntry> {
+    pub(super) fn own(&mut self, hash: u64, key: AccountKey<'_>) -> Option<&mut AccountEntry> {
         self.accounts.find_mut(hash, |account| account.is_for(key))
     }
 
-    pub(super) fn remove(&mut self, hash: u64, key: &[u8]) {
+    pub(super) fn remove(&mut self, hash: u64, key: AccountKey<'_>) {
         if let Ok(entry) = self.accounts.find_entry(hash, |account| account.is_for(key)) {
             entry.remove();
         }
@@ -191,7 +189,7 @@ impl Shard {
 
     /// Adds a saved history to an account, which is made if need be.
     pub(super) fn restore(&mut self, hash: u64, saved: AccountEntry, now: Timestamp) {
-        match self.own(hash, saved.key.as_bytes()) {
+        match self.own(hash, AccountKey::parse(&saved.key)) {
             Some(own) => own.absorb(&saved, now),
             None => _ = self.insert(hash, saved),
         }
@@ -204,7 +202,7 @@ impl Shard {
     }
 
     #[inline]
-    fn find(&self, hash: u64, key: &[u8]) -> Option<usize> {
+    fn find(&self, hash: u64, key: AccountKey<'_>) -> Option<usize> {
         self.accounts.find_bucket_index(hash, |account| account.is_for(key))
     }
 
@@ -216,7 +214,7 @@ impl Shard {
     pub(super) fn shared_or_new(&mut self, policy: &str) -> &mut AccountEntry {
         let i = self.overflow.iter().position(|shared| shared.key == policy);
         let i = i.unwrap_or_else(|| {
-            self.overflow.push(AccountEntry::new(policy.as_bytes()));
+            self.overflow.push(AccountEntry::new(policy.into()));
             self.overflow.len() - 1
         });
         &mut self.overflow[i]
@@ -225,7 +223,7 @@ impl Shard {
     fn insert(&mut self, hash: u64, account: AccountEntry) -> &mut AccountEntry {
         // The sweep itself waits for the next call: it may move accounts.
         self.calls = self.calls.saturating_add(CALLS_PER_NEW);
-        let hasher = |account: &AccountEntry| self.hasher.hash_one(account.key.as_bytes());
+        let hasher = |account: &AccountEntry| account.hash(&self.hasher);
         self.accounts.insert_unique(hash, account, hasher).into_mut()
     }
 
@@ -247,7 +245,7 @@ impl Shard {
         // Shrinks what a flood has left behind.
         if self.accounts.len() < self.accounts.capacity() / 4 {
             let wanted = self.accounts.len() * 2;
-            self.accounts.shrink_to(wanted, |account| self.hasher.hash_one(account.key.as_bytes()));
+            self.accounts.shrink_to(wanted, |account| account.hash(&self.hasher));
         }
     }
 }

@@ -15,6 +15,7 @@ use sha2::{Digest, Sha256};
 
 use super::MemoryStore;
 use super::account::{AccountEntry, MAX_LEDGERS};
+use super::planned::AccountKey;
 use crate::limit::clock::{Clock, NANOS_PER_MILLI, Timestamp};
 use crate::limit::ledger::{MAX_ENTRIES, Window};
 use crate::limit::{Ledger, Name, Quota};
@@ -104,8 +105,8 @@ impl MemoryStore {
         shards.iter_mut().for_each(|shard| shard.sweep_all(now));
         let mut unknown = 0;
         for account in &accounts {
-            let key = account.key.as_bytes();
-            let hash = self.hash(key);
+            let key = AccountKey::parse(&account.key);
+            let hash = key.hash(&self.hasher);
             let known = shards[self.shard_of(hash)].own(hash, key);
             unknown += usize::from(known.is_none());
         }
@@ -115,7 +116,7 @@ impl MemoryStore {
         }
         let restored = accounts.len();
         for account in accounts {
-            let hash = self.hash(account.key.as_bytes());
+            let hash = account.hash(&self.hasher);
             shards[self.shard_of(hash)].restore(hash, account, now);
         }
         // Which shard its spenders fall into now is unknown, so all of them remember.
@@ -202,8 +203,11 @@ fn encode(out: &mut Vec<u8>, tag: u8, account: &AccountEntry, now: Timestamp) {
 fn decode(input: &mut &[u8], tag: u8, aging: Aging) -> Result<Option<AccountEntry>, SnapshotError> {
     let (policy, identity) = (text(input)?, text(input)?);
     policy.parse::<Name>().map_err(|_| SnapshotError::Damaged("a policy's name"))?;
-    let key = if tag == OVERFLOW { policy } else { format!("{policy} {identity}") };
-    let mut account = AccountEntry::new(key.as_bytes());
+    let key = match tag {
+        OVERFLOW => policy.into(),
+        _ => AccountKey::new(&policy, &identity).to_text(),
+    };
+    let mut account = AccountEntry::new(key);
     let windows = byte(input)?;
     if usize::from(windows) > MAX_LEDGERS {
         return Err(SnapshotError::Damaged("the number of windows"));
