@@ -17,13 +17,17 @@ use crate::refusal::{Body, BodyTerms, Reason, Refusal, Refused};
 /// The policies in force. What is not among them, such as quotas that an operator has raised, is written
 /// anew for each response.
 #[derive(Debug, Default)]
-pub(crate) struct PreparedPolicies(HashMap<Name, Vec<PreparedPolicy>, RandomState>);
+pub(crate) struct PreparedPolicies(HashMap<Name, ByPlan, RandomState>);
+
+/// What is prepared of one policy, by the plan's name; of its own quotas, by no name.
+type ByPlan = HashMap<String, PreparedPolicy, RandomState>;
 
 /// A policy with its own quotas, or with those of a plan.
 #[derive(Debug)]
 struct PreparedPolicy {
     quotas: Box<[Quota]>,
-    plan: Option<(Name, Option<String>)>,
+    /// Of the plan.
+    upgrade_url: Option<String>,
     in_headers: bool,
     /// See [`policy_items`].
     items: String,
@@ -62,7 +66,7 @@ impl PreparedPolicies {
         refusal_of: impl Fn(&Name) -> &'r Refusal,
     ) -> Self {
         let plans = policies.plans();
-        let mut prepared: HashMap<Name, Vec<PreparedPolicy>, _> = HashMap::default();
+        let mut prepared: HashMap<Name, ByPlan, _> = HashMap::default();
         let of_policy = policies.iter().flat_map(|policy| {
             let plans = if policy.default_plan().is_some() { &plans[..] } else { &[] };
             let of_plans =
@@ -73,7 +77,8 @@ impl PreparedPolicies {
         for (policy, quotas, plan) in of_policy.take(MAX_PREPARED) {
             let entry =
                 PreparedPolicy::new(policy, quotas, plan, headers, refusal_of(&policy.name));
-            prepared.entry(policy.name.clone()).or_default().push(entry);
+            let by_plan = prepared.entry(policy.name.clone()).or_default();
+            by_plan.insert(plan_name(plan).to_owned(), entry);
         }
         Self(prepared)
     }
@@ -100,8 +105,14 @@ impl PreparedPolicies {
     }
 
     fn find(&self, policy: &PolicyStanding) -> Option<&PreparedPolicy> {
-        self.0.get(&*policy.policy)?.iter().find(|prepared| prepared.is_of(policy))
+        let by_plan = self.0.get(&*policy.policy)?;
+        let prepared = by_plan.get(plan_name(policy.plan.as_deref()))?;
+        prepared.is_of(policy).then_some(prepared)
     }
+}
+
+fn plan_name(plan: Option<&CheckedPlan>) -> &str {
+    plan.map_or("", |plan| &plan.name)
 }
 
 impl PreparedPolicy {
@@ -133,7 +144,7 @@ impl PreparedPolicy {
         });
         Self {
             quotas: quotas.into(),
-            plan: plan.map(|plan| (plan.name.clone(), plan.upgrade_url.clone())),
+            upgrade_url: plan.and_then(|plan| plan.upgrade_url.clone()),
             in_headers,
             items: policy_items(&policy.name, quotas),
             refusal,
@@ -142,10 +153,10 @@ impl PreparedPolicy {
 
     /// Whether what is prepared is true of a policy as a decision has it.
     fn is_of(&self, policy: &PolicyStanding) -> bool {
-        let plan = policy.plan.as_deref().map(|plan| (&plan.name, &plan.upgrade_url));
+        let upgrade_url = policy.plan.as_deref().and_then(|plan| plan.upgrade_url.as_ref());
         self.in_headers == policy.in_headers
             && self.quotas.iter().copied().eq(policy.standings.iter().map(|own| own.quota()))
-            && self.plan.as_ref().map(|(name, url)| (name, url)) == plan
+            && self.upgrade_url.as_ref() == upgrade_url
     }
 }
 

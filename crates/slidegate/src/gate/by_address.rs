@@ -25,7 +25,7 @@ impl<S: Store> Gate<S> {
         if self.has_room(&matches) {
             return None;
         }
-        let decision = ready_now(pin!(self.charge(matches, Commit::Spend))).ok()?;
+        let decision = ready_now(pin!(self.charge(&matches, Commit::Spend))).ok()?;
         if decision.is_allowed() {
             // A unit came back in between.
             let _ = ready_now(pin!(self.settle(&decision.hold(), |_| 0, None)));

@@ -146,13 +146,13 @@ impl<S: Store> Gate<S> {
     /// taken.
     pub async fn decide(&self, facts: &Facts<'_>) -> Result<Decision, StoreError> {
         let active = self.active.load();
-        self.charge(self.resolve(&active, facts, Commit::Spend), Commit::Spend).await
+        self.charge(&self.resolve(&active, facts, Commit::Spend), Commit::Spend).await
     }
 
     /// Tells what would be decided now, and spends nothing. Standings are as they are.
     pub async fn peek(&self, facts: &Facts<'_>) -> Result<Decision, StoreError> {
         let active = self.active.load();
-        self.charge(self.resolve(&active, facts, Commit::Nothing), Commit::Nothing).await
+        self.charge(&self.resolve(&active, facts, Commit::Nothing), Commit::Nothing).await
     }
 
     /// Takes back what a decision spent, on a request or on named charges, for instance because the
@@ -399,7 +399,7 @@ impl<S: Store> Gate<S> {
         let now = self.calendar(&active.policies);
         active.policies.resolve_named(charges, overrides, now, &mut matches)?;
         let commit = if call == NamedCall::Peek { Commit::Nothing } else { Commit::Spend };
-        Ok(self.charge(matches, commit).await?)
+        Ok(self.charge(&matches, commit).await?)
     }
 
     /// Takes back the newest units of an account: in each ledger as many as there are, up to the cost
@@ -437,20 +437,21 @@ impl<S: Store> Gate<S> {
 
     /// Charges one group of policies after the other, until one denies. What those before it have
     /// spent is taken back then.
-    async fn charge(&self, matches: Matches<'_>, commit: Commit) -> Result<Decision, StoreError> {
-        if let Some(decision) = self.decide_uncharged(&matches) {
+    async fn charge(&self, matches: &Matches<'_>, commit: Commit) -> Result<Decision, StoreError> {
+        if let Some(decision) = self.decide_uncharged(matches) {
             let is_for_credentials = commit == Commit::Spend && matches.refused.is_some();
-            let guarded = is_for_credentials.then(|| self.charge_by_address(&matches)).flatten();
+            let guarded = is_for_credentials.then(|| self.charge_by_address(matches)).flatten();
             return Ok(guarded.unwrap_or(decision));
         }
         for matched in matches.iter().filter(|matched| matched.caller_quotas) {
             self.caller_windows.note(matched.policy, &matched.quotas);
         }
-        self.warn_of_unknown_plan(&matches);
+        self.warn_of_unknown_plan(matches);
         let mut decision = Decision::with_capacity(matches.iter().count());
         let mut outcome = Ok(());
-        for group in Group::all(&matches, &self.store) {
-            let charges = matches.charges(|matched| group.has(matched));
+        let leases = self.store.leases();
+        for group in Group::all(matches, leases) {
+            let charges = matches.charges(|matched| group.has(matched, leases));
             if charges.is_empty() {
                 continue;
             }
@@ -461,18 +462,18 @@ impl<S: Store> Gate<S> {
             };
             let is_uncounted = answer.as_ref().map_or(true, |receipt| receipt.degraded);
             if is_uncounted && commit == Commit::Spend {
-                let uncounted = matches.iter().filter(|matched| group.has(matched));
+                let uncounted = matches.iter().filter(|matched| group.has(matched, leases));
                 self.uncounted.add(uncounted.map(|matched| &matched.policy.name));
             }
             match answer {
                 Ok(receipt) => {
                     let spent = commit.spent(group.spent_in());
-                    decision.add(&receipt, &matches, |matched| group.has(matched), spent);
+                    decision.add(&receipt, matches, |matched| group.has(matched, leases), spent);
                 }
                 Err(error) if charges.deny_on_store_error() => outcome = Err(error),
                 Err(error) => {
                     tracing::debug!(%error, "decided without the store");
-                    outcome = self.fall_back(&matches, group, commit, &mut decision);
+                    outcome = self.fall_back(matches, group, commit, &mut decision);
                 }
             }
             if outcome.is_err() || !(decision.is_allowed() || matches.records) {
@@ -481,18 +482,18 @@ impl<S: Store> Gate<S> {
         }
         if matches.records {
             decision.recorded = !decision.policies.is_empty();
-            return outcome.map(|()| match self.ban_in_force(&matches) {
+            return outcome.map(|()| match self.ban_in_force(matches) {
                 Some(ban) => decision.and(ban),
                 None => decision,
             });
         }
         let is_refused = outcome.is_err() || !decision.is_allowed();
         if is_refused && decision.policies().iter().any(|policy| policy.spent.is_some()) {
-            self.undo(&matches, &mut decision).await;
+            self.undo(matches, &mut decision).await;
         }
         outcome?;
         if commit == Commit::Spend && !decision.is_allowed() {
-            self.count_denial(&matches, &mut decision);
+            self.count_denial(matches, &mut decision);
         }
         Ok(decision)
     }
@@ -539,7 +540,8 @@ impl<S: Store> Gate<S> {
     ) -> Result<(), StoreError> {
         decision.degraded = true;
         let falls_back = |matched: &Match<'_>| {
-            group.has(matched) && matched.policy.on_store_error == OnStoreError::Local
+            group.has(matched, self.store.leases())
+                && matched.policy.on_store_error == OnStoreError::Local
         };
         let fallback = matches.charges(falls_back);
         if !fallback.is_empty() {
@@ -648,27 +650,23 @@ enum Group<'m, 'p> {
     /// One whose units the store leases: it is decided in this process, nearly always without
     /// waiting.
     Leased(&'m Match<'p>),
-    /// All others.
-    Shared { with_leased: bool },
+    /// All others; of a store that does not lease, with those.
+    Shared,
 }
 
 impl<'m, 'p> Group<'m, 'p> {
     /// The groups of a request, in the order in which they are charged.
-    fn all(matches: &'m Matches<'p>, store: &impl Store) -> impl Iterator<Item = Self> {
-        let leases = store.leases();
+    fn all(matches: &'m Matches<'p>, leases: bool) -> impl Iterator<Item = Self> {
         let leased = matches.iter().filter(move |matched| leases && matched.is_leased());
-        let leased = leased.map(Self::Leased);
-        let shared = Self::Shared { with_leased: !leases };
-        std::iter::once(Self::Local).chain(leased).chain([shared])
+        std::iter::once(Self::Local).chain(leased.map(Self::Leased)).chain([Self::Shared])
     }
 
-    fn has(self, matched: &Match<'_>) -> bool {
+    /// Whether a match is charged with the group, in a store that leases or not.
+    fn has(self, matched: &Match<'_>, leases: bool) -> bool {
         match self {
             Self::Local => is_local(matched),
             Self::Leased(leased) => leased.is_same_account(matched),
-            Self::Shared { with_leased } => {
-                !is_local(matched) && (with_leased || !matched.is_leased())
-            }
+            Self::Shared => !(is_local(matched) || leases && matched.is_leased()),
         }
     }
 
@@ -676,7 +674,7 @@ impl<'m, 'p> Group<'m, 'p> {
     fn spent_in(self) -> fn(Timestamp) -> SpentIn {
         match self {
             Self::Local => SpentIn::Local,
-            Self::Leased(_) | Self::Shared { .. } => SpentIn::Shared,
+            Self::Leased(_) | Self::Shared => SpentIn::Shared,
         }
     }
 }
