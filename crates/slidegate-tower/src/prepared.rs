@@ -17,10 +17,15 @@ use crate::refusal::{Body, BodyTerms, Reason, Refusal, Refused};
 /// The policies in force. What is not among them, such as quotas that an operator has raised, is written
 /// anew for each response.
 #[derive(Debug, Default)]
-pub(crate) struct PreparedPolicies(HashMap<Name, ByPlan, RandomState>);
+pub(crate) struct PreparedPolicies(HashMap<Name, PreparedQuotas, RandomState>);
 
-/// What is prepared of one policy, by the plan's name; of its own quotas, by no name.
-type ByPlan = HashMap<String, PreparedPolicy, RandomState>;
+/// What is prepared of one policy.
+#[derive(Debug, Default)]
+struct PreparedQuotas {
+    /// With its own quotas.
+    own: Option<PreparedPolicy>,
+    by_plan: HashMap<Name, PreparedPolicy, RandomState>,
+}
 
 /// A policy with its own quotas, or with those of a plan.
 #[derive(Debug)]
@@ -66,7 +71,7 @@ impl PreparedPolicies {
         refusal_of: impl Fn(&Name) -> &'r Refusal,
     ) -> Self {
         let plans = policies.plans();
-        let mut prepared: HashMap<Name, ByPlan, _> = HashMap::default();
+        let mut prepared: HashMap<Name, PreparedQuotas, _> = HashMap::default();
         let of_policy = policies.iter().flat_map(|policy| {
             let plans = if policy.default_plan().is_some() { &plans[..] } else { &[] };
             let of_plans =
@@ -77,8 +82,11 @@ impl PreparedPolicies {
         for (policy, quotas, plan) in of_policy.take(MAX_PREPARED) {
             let entry =
                 PreparedPolicy::new(policy, quotas, plan, headers, refusal_of(&policy.name));
-            let by_plan = prepared.entry(policy.name.clone()).or_default();
-            by_plan.insert(plan_name(plan).to_owned(), entry);
+            let of_policy = prepared.entry(policy.name.clone()).or_default();
+            match plan {
+                None => of_policy.own = Some(entry),
+                Some(plan) => _ = of_policy.by_plan.insert(plan.name.clone(), entry),
+            }
         }
         Self(prepared)
     }
@@ -105,14 +113,13 @@ impl PreparedPolicies {
     }
 
     fn find(&self, policy: &PolicyStanding) -> Option<&PreparedPolicy> {
-        let by_plan = self.0.get(&*policy.policy)?;
-        let prepared = by_plan.get(plan_name(policy.plan.as_deref()))?;
-        prepared.is_of(policy).then_some(prepared)
+        let of_policy = self.0.get(&*policy.policy)?;
+        let prepared = match policy.plan.as_deref() {
+            None => of_policy.own.as_ref(),
+            Some(plan) => of_policy.by_plan.get(&plan.name),
+        };
+        prepared.filter(|prepared| prepared.is_of(policy))
     }
-}
-
-fn plan_name(plan: Option<&CheckedPlan>) -> &str {
-    plan.map_or("", |plan| &plan.name)
 }
 
 impl PreparedPolicy {
