@@ -1,5 +1,4 @@
-//! What responses say about the policies in force whatever a request leaves of their quotas, prepared
-//! when the policies are known.
+//! The parts of responses that follow from the policies in force alone, written when these are known.
 
 use std::collections::HashMap;
 
@@ -60,8 +59,9 @@ struct RefusalHeads {
 /// `Content-Type` and `Cache-Control`.
 const CONSTANT_HEADERS: usize = 2;
 
-/// The most policies, one for each plan, that are prepared. An entry takes about a kilobyte.
-const MAX_PREPARED: usize = 4096;
+/// Maximum prepared entries: one for each policy, or for each of its plans. An entry takes some 3 kB. The
+/// responses of further policies are written anew each time.
+const MAX_PREPARED: usize = 1024;
 
 impl PreparedPolicies {
     /// Prepares these policies, whose requests are refused as `refusal_of` says.
@@ -196,5 +196,40 @@ impl RefusalHeads {
         fill(&header::RETRY_AFTER, wait_s.into());
         fields.into_values().for_each(|(name, value, _)| fill(name, value));
         headers
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use slidegate::{Facts, Gate, MemoryStore, Plan, Policy, Source};
+
+    use super::*;
+
+    #[test]
+    fn a_refusal_by_one_quota_is_prepared_for_every_plan() {
+        let policies = Policies::builder()
+            .plan(Plan::new("free", ["1/min", "9/day"]))
+            .plan(Plan::new("pro", ["2/min"]))
+            .policy(Policy::new("api").identity(Source::User).plans("free"))
+            .policy(Policy::new("login").path("/login").identity(Source::User).quota("3/min"))
+            .build()
+            .unwrap();
+        let prepared = PreparedPolicies::new(&policies, &Headers::default(), |_| {
+            static REFUSAL: std::sync::LazyLock<Refusal> = std::sync::LazyLock::new(Refusal::bare);
+            &REFUSAL
+        });
+        let gate = Gate::new(policies, MemoryStore::new());
+        for (user, plan, path) in [("a", "free", "/"), ("b", "pro", "/"), ("c", "pro", "/login")] {
+            let facts = Facts::new(&http::Method::GET, path).user(user).plan(plan);
+            let denied = (0..4).map(|_| gate.decide_now(&facts)).find(|outcome| {
+                let decision = outcome.as_ref().unwrap();
+                assert!(decision.policies().iter().all(|own| prepared.items(own).is_some()));
+                !decision.is_allowed()
+            });
+            let denied = denied.expect("a denial");
+            let refused = Refused::of(&denied).expect("a refusal");
+            let response = prepared.respond(&refused, StandingFields::default);
+            assert_eq!(response.expect("prepared").body(), "Too Many Requests", "{plan} {path}");
+        }
     }
 }

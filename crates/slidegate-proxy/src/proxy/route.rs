@@ -48,7 +48,8 @@ impl Routes {
         // `OPTIONS *` asks about the server as a whole.
         let path = if path == "*" { "/" } else { path };
         self.0.iter().find(|route| {
-            // The usual one, and slow to compare: see `AccountKey` in slidegate.
+            // The usual prefix. `memcmp` of an empty text takes 80 ns: the processor reads ahead at its
+            // address, which is not mapped.
             let rest = match route.prefix.is_empty() {
                 true => Some(path),
                 false => path.strip_prefix(route.prefix.as_str()),

@@ -14,7 +14,7 @@ use slidegate::{Clock, Decision, PolicyStanding, Timestamp};
 pub use self::dialect::{Dialect, DialectError};
 use self::dialect::{FieldGroup, Item, Since};
 pub use self::value::StandingFields;
-pub(crate) use self::value::{QuotaName, ceil_ms, ceil_s, policy_items, reset};
+pub(crate) use self::value::{QuotaName, ceil_s, policy_items, reset};
 
 /// Which headers say where a client stands, in which dialects.
 ///

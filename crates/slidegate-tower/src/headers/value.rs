@@ -282,11 +282,6 @@ pub(crate) const fn ceil_s(time: Duration) -> u64 {
     Period(time).ceil_seconds()
 }
 
-/// Whole milliseconds, rounded up.
-pub(crate) fn ceil_ms(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
-}
-
 /// When the same request is worth sending again, as far as this quota is concerned.
 pub(crate) fn reset(standing: &Standing) -> Duration {
     effective_window(standing).max(standing.retry_after())

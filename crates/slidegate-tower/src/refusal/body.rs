@@ -4,10 +4,11 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use bytes::Bytes;
+use slidegate::limit::Period;
 use slidegate::policy::CheckedPlan;
 use smallvec::SmallVec;
 
-use crate::headers::{ceil_ms, ceil_s};
+use crate::headers::ceil_s;
 use crate::refusal::refused::Reason;
 
 /// A body that lacks only the time to wait: it can be made before any request is refused.
@@ -18,7 +19,7 @@ pub(crate) struct Body {
     places: SmallVec<[(usize, Wait); 2]>,
 }
 
-/// How the time to wait is told.
+/// In which form a body has the time to wait.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Wait {
     /// `45`.
@@ -71,20 +72,20 @@ impl Body {
 
     /// The body for a refusal of this long.
     pub(crate) fn with_wait(&self, wait: Option<Duration>) -> Bytes {
-        /// Room for the digits of a wait of a year.
-        const MOST_DIGITS: usize = 20;
+        /// Room for a wait of a year: 11 digits of milliseconds, or 8 of seconds and the word.
+        const MAX_WAIT_LEN: usize = 16;
         let Some(wait) = wait.filter(|_| !self.places.is_empty()) else { return self.text.clone() };
-        let mut body = Vec::with_capacity(self.text.len() + self.places.len() * MOST_DIGITS);
+        let mut body = Vec::with_capacity(self.text.len() + self.places.len() * MAX_WAIT_LEN);
         let mut begin = 0;
-        for (place, told) in &self.places {
+        for (place, form) in &self.places {
             body.extend_from_slice(&self.text[begin..*place]);
             begin = *place;
-            let number = match told {
+            let number = match form {
                 Wait::Seconds | Wait::SecondsInWords => wait_s(wait),
-                Wait::Milliseconds => ceil_ms(wait),
+                Wait::Milliseconds => Period(wait).ceil_milliseconds(),
             };
             body.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
-            if let Wait::SecondsInWords = told {
+            if let Wait::SecondsInWords = form {
                 let unit: &[u8] = if number == 1 { b" second" } else { b" seconds" };
                 body.extend_from_slice(unit);
             }

@@ -42,6 +42,11 @@ impl Period {
         self.0.as_secs().saturating_add(has_rest as u64)
     }
 
+    /// Whole milliseconds, rounded up: what ends after them has ended.
+    pub fn ceil_milliseconds(self) -> u64 {
+        u64::try_from(self.0.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+    }
+
     /// The length to a precision that suits people: `1min 30s`, `2.5s`, `40ms`.
     pub fn rounded(self) -> impl fmt::Display {
         RoundedPeriod(u64::try_from(self.0.as_millis()).unwrap_or(u64::MAX))
@@ -50,9 +55,10 @@ impl Period {
 
 impl fmt::Display for Period {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Ok(ms @ 1..) = u64::try_from(self.0.as_nanos().div_ceil(1_000_000)) else {
+        let ms = self.ceil_milliseconds();
+        if ms == 0 {
             return f.write_str("0s");
-        };
+        }
         if Duration::from_millis(ms) != self.0 {
             return write!(f, "{:?}", self.0);
         }

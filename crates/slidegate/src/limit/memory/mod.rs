@@ -311,7 +311,8 @@ impl MemoryStore {
         self.attempt_all(&mut planned.collect::<SmallVec<[_; 2]>>(), commit)
     }
 
-    /// Spends from an account that is no policy's, or tells whether it would, and where it stands.
+    /// Spends from an account of a [`Limiter`](crate::Limiter), or tells whether it would, and where it
+    /// stands.
     pub(crate) fn attempt_key(
         &self,
         key: &str,
@@ -341,7 +342,7 @@ impl MemoryStore {
         (shard, now)
     }
 
-    /// Forgets an account that is no policy's.
+    /// Forgets an account of a [`Limiter`](crate::Limiter).
     pub(crate) fn remove(&self, key: &str) {
         self.remove_account(AccountKey::new("", key));
     }

@@ -11,13 +11,14 @@ use super::shard::Slot;
 use crate::limit::charge::OnDenial;
 use crate::limit::{Charge, OnStoreError, Quota, Standing, Standings, Timestamp};
 
-/// The name of an account in its parts, neither of which has a space unless there is no policy.
+/// The key of an account: the names of its policy and its identity, which have no spaces. The key of a
+/// [`Limiter`](crate::Limiter)'s account has no policy and may have spaces.
 ///
-/// It is hashed and compared in its parts: one text made of both, and read at once, would take longer
-/// than all else in a look-up, because a processor cannot forward small writes to a larger read.
+/// Both parts are hashed and compared where they are. Copied into one text first, they would take longer
+/// than the rest of a look-up: the processor has to finish the small writes before a larger read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct AccountKey<'a> {
-    /// Empty for an account that is no policy's.
+    /// Empty for an account of a `Limiter`.
     pub(super) policy: &'a str,
     identity: &'a str,
 }
@@ -45,8 +46,8 @@ impl<'a> AccountKey<'a> {
         text
     }
 
-    /// Whether [`to_text`](Self::to_text) would be this text. An empty name is not compared: that would
-    /// take four times as long as all else, as the processor reads ahead at its address, where nothing is.
+    /// Whether [`to_text`](Self::to_text) would be this text. An empty name is not compared: `memcmp`
+    /// would take 80 ns, because the processor reads ahead at its address, which is not mapped.
     #[inline]
     pub(super) fn is_text(self, text: &str) -> bool {
         let (text, policy, identity) =
