@@ -12,7 +12,7 @@ use slidegate::limit::SystemClock;
 use slidegate::{Clock, Decision, PolicyStanding, Timestamp};
 
 pub use self::dialect::{Dialect, DialectError};
-use self::dialect::{FieldGroup, Item, Since};
+use self::dialect::{FieldGroup, Since};
 pub use self::value::StandingFields;
 pub(crate) use self::value::{QuotaName, ceil_s, policy_items, reset};
 
@@ -118,10 +118,7 @@ impl Headers {
         let reset = value::reset_of(decision, tightest);
         for group in groups {
             match *group {
-                FieldGroup::List(name, Item::Quota) if copy == 1 => {
-                    fields.quotas(name, decision, &items);
-                }
-                FieldGroup::List(name, item) => fields.list(name, decision, item, copy),
+                FieldGroup::List(name, item) => fields.list(name, decision, item, copy, &items),
                 FieldGroup::Dictionary(name) => fields.dictionary(name, tightest, reset),
                 FieldGroup::Triple([limit, remaining, reset_name], since) => {
                     let reset_s = match since {

@@ -95,48 +95,42 @@ impl StandingFields {
         self.end(name, false);
     }
 
-    /// An item for each quota in the headers that says what it is. Of some policies, `items` knows them.
-    pub(super) fn quotas<'i>(
-        &mut self,
-        name: &'static HeaderName,
-        decision: &Decision,
-        items: impl Fn(&PolicyStanding) -> Option<&'i str>,
-    ) {
-        let begin = self.text.len();
-        for policy in decision.policies().iter().filter(|policy| policy.in_headers) {
-            if self.text.len() > begin {
-                self.text.push_str(", ");
-            }
-            match items(policy) {
-                Some(items) => self.text.push_str(items),
-                None => {
-                    let quotas = policy.standings.iter().map(Standing::quota);
-                    put_policy_items(&mut self.text, &policy.policy, quotas);
-                }
-            }
-        }
-        self.end(name, true);
-    }
-
-    /// An item for each quota in the headers.
-    pub(super) fn list(
+    /// An item for each quota in the headers. Of some policies, `items` knows those that say what their
+    /// quotas are.
+    pub(super) fn list<'i>(
         &mut self,
         name: &'static HeaderName,
         decision: &Decision,
         item: Item,
         copy: u32,
+        items: impl Fn(&PolicyStanding) -> Option<&'i str>,
     ) {
         let begin = self.text.len();
-        for (policy, standing) in in_headers(decision) {
-            if item == Item::Unnamed && has_stricter_twin(decision, standing) {
+        for policy in decision.policies().iter().filter(|policy| policy.in_headers) {
+            if item == Item::Quota
+                && copy == 1
+                && let Some(items) = items(policy)
+            {
+                self.separate(begin);
+                self.text.push_str(items);
                 continue;
             }
-            if self.text.len() > begin {
-                self.text.push_str(", ");
+            for standing in &policy.standings {
+                if item == Item::Unnamed && has_stricter_twin(decision, standing) {
+                    continue;
+                }
+                self.separate(begin);
+                self.put_item(item, standing, &QuotaName::of(policy, standing, copy));
             }
-            self.put_item(item, standing, &QuotaName::of(policy, standing, copy));
         }
         self.end(name, true);
+    }
+
+    /// Begins another item of a list.
+    fn separate(&mut self, list: usize) {
+        if self.text.len() > list {
+            self.text.push_str(", ");
+        }
     }
 
     /// The parameters `r` and `t` are going to be renamed by the draft after -11.
@@ -166,24 +160,14 @@ impl StandingFields {
 
 /// The items of a policy's quotas in `RateLimit-Policy`.
 pub(crate) fn policy_items(policy: &Name, quotas: &[Quota]) -> String {
-    let mut text = String::new();
-    put_policy_items(&mut text, policy, quotas.iter().copied());
-    text
-}
-
-fn put_policy_items(
-    text: &mut String,
-    policy: &Name,
-    quotas: impl ExactSizeIterator<Item = Quota>,
-) {
-    let has_window = quotas.len() > 1;
-    for (place, quota) in quotas.enumerate() {
-        if place > 0 {
-            text.push_str(", ");
-        }
-        QuotaName { policy, quota, has_window, copy: 1 }.put_quoted(text);
-        put_quota(text, ";q=", quota);
-    }
+    let item = |quota: &Quota| {
+        let mut item = String::new();
+        let name = QuotaName { policy, quota: *quota, has_window: quotas.len() > 1, copy: 1 };
+        name.put_quoted(&mut item);
+        put_quota(&mut item, ";q=", *quota);
+        item
+    };
+    quotas.iter().map(item).collect::<Vec<_>>().join(", ")
 }
 
 fn put_quota(text: &mut String, units: &str, quota: Quota) {
